@@ -1,0 +1,27 @@
+"""Run LLM agents on a schedule.
+
+The rooms, in the order a run walks through them:
+
+crontab.py      when a schedule fires, as values: parse, next, prev
+schedule.py     cron, every, at, on_start as one thing with `next` and `prev`
+definitions.py  read TOML strictly: all faults at once, each with its place
+config.py       config.toml as a value
+routines.py     one routine file as a value; what changed between two folders of them
+engine.py       the alarm clock: claims each slot once, hands a run id on
+executors.py    who lives which run, and how many at once
+run.py          the life of a run on one screen
+gather.py       facts collected before the first model call, and what changed in them
+agent/          prompt, loop, transcript: from a goal to a reply
+providers/      one file per model vendor behind one port
+functions/      registry, executor and discovery of what a model may call
+tools/          the functions that ship with us
+policy/         may this call run? deny > ask > allow
+memory/         what earlier runs left behind, found again
+delivery/       the outbox: reports on their way to their targets
+store/          the journal: one SQLite file, one writer
+control/        the socket, its routes, and the client that talks to it
+log.py          structured logs, with secrets taken out
+main.py         everything wired by hand, and the life of the process
+models.py       the words of the product as values
+errors.py       the ways things go wrong, named by what happens next
+"""

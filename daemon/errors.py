@@ -1,0 +1,142 @@
+"""The ways things go wrong, named by what happens next.
+
+    DaemonError
+    ├── ConfigError            a file of the user's is wrong: every fault at once; exit 78
+    ├── StateBusy              another daemon holds the state folder; exit 75
+    ├── NotFound               nothing of that name or id
+    ├── Refused                asked for something that the present state or policy does not allow
+    ├── Fenced                 somebody else owns this run now: stop writing, at once
+    ├── StoreFull              the disk took no more: nothing was lost, nothing was started
+    ├── ToolFailed             a tool could not do it; the model reads why and what came out so far
+    └── ProviderError          a model gave no answer
+        ├── Retryable          asking again may help, after `retry_after` seconds if given
+        │   ├── Overloaded     the vendor is busy (429, 529)
+        │   ├── Transport      no or a broken answer (connection, timeout, HTML, not JSON)
+        │   └── Unavailable    the vendor's own fault (5xx)
+        └── Fatal              asking the same again cannot help
+            ├── BadKey         the key is missing, wrong or without rights
+            ├── NoQuota        no balance, spend limit reached
+            ├── BadRequest     the vendor refused the request's form
+            ├── ContextOverflow the conversation is longer than the model takes
+            └── ModelRefused   the model or its filter declined
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class DaemonError(Exception):
+    """Something went wrong that a person can do something about."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """One fault in one place of a file."""
+
+    file: str
+    key: str
+    """Dotted path inside the file, empty for the file as a whole."""
+    found: str
+    """What stood there, as the person wrote it (shortened), empty when nothing did."""
+    problem: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}: {self.key}" if self.key else self.file
+        found = f" (found {self.found})" if self.found else ""
+        hint = f"; {self.hint}" if self.hint else ""
+        return f"{place}: {self.problem}{found}{hint}"
+
+
+class ConfigError(DaemonError):
+    """A definition file cannot be used; carries every fault found, not only the first."""
+
+    def __init__(self, *faults: Fault) -> None:
+        self.faults = faults
+        super().__init__("\n".join(str(fault) for fault in faults))
+
+
+class StateBusy(DaemonError):
+    """Another daemon lives on this state folder."""
+
+    def __init__(self, path: str, pid: int | None) -> None:
+        self.path, self.pid = path, pid
+        who = f"process {pid}" if pid else "another process"
+        super().__init__(f"the state folder {path} is in use by {who}; stop it first, or choose another with --state")
+
+
+class NotFound(DaemonError):
+    """Nothing of that name or id exists."""
+
+
+class Refused(DaemonError):
+    """The present state or the policy does not allow this."""
+
+
+class Fenced(DaemonError):
+    """Somebody else owns this run now."""
+
+
+class StoreFull(DaemonError):
+    """The disk took no more."""
+
+
+class ToolFailed(DaemonError):
+    """A tool could not do what was asked; `partial` is what it had put out until then."""
+
+    def __init__(self, message: str, *, partial: str = "") -> None:
+        self.partial = partial
+        super().__init__(message)
+
+
+class ProviderError(DaemonError):
+    """A model gave no answer."""
+
+    def __init__(self, message: str, *, request_id: str | None = None) -> None:
+        self.request_id = request_id
+        super().__init__(message)
+
+
+class Retryable(ProviderError):
+    """Asking again may help; `retry_after` in seconds if the vendor named it."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None, request_id: str | None = None) -> None:
+        self.retry_after = retry_after
+        super().__init__(message, request_id=request_id)
+
+
+class Overloaded(Retryable):
+    """The vendor is busy."""
+
+
+class Transport(Retryable):
+    """No answer came, or a broken one."""
+
+
+class Unavailable(Retryable):
+    """The vendor has a fault of its own."""
+
+
+class Fatal(ProviderError):
+    """Asking the same again cannot help."""
+
+
+class BadKey(Fatal):
+    """The key is missing, wrong or lacks rights."""
+
+
+class NoQuota(Fatal):
+    """The account has no balance left, or its spend limit is reached."""
+
+
+class BadRequest(Fatal):
+    """The vendor refused the form of the request."""
+
+
+class ContextOverflow(Fatal):
+    """The conversation is longer than the model takes."""
+
+
+class ModelRefused(Fatal):
+    """The model, or its vendor's filter, declined to answer."""

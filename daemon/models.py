@@ -1,0 +1,407 @@
+"""The words of the product as values: frozen, keyword-only, standard library only.
+
+A run changes by `run.to(Status.RUNNING)`, which returns a new value.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+Json: TypeAlias = dict[str, Any]
+
+
+class Status(StrEnum):
+    """Where a run is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    SUCCEEDED = "succeeded"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def ended(self) -> bool:
+        return not MOVES.get(self)
+
+
+S = Status
+# Every way a run may move. The README's diagram is drawn from this table.
+MOVES: dict[Status, frozenset[Status]] = {
+    S.QUEUED: frozenset({S.RUNNING, S.CANCELLED, S.INTERRUPTED}),
+    # back to QUEUED: suspended by a shutdown or by a transient fault, to be resumed
+    S.RUNNING: frozenset(
+        {S.SUCCEEDED, S.FAILED, S.TIMED_OUT, S.CANCELLED, S.SKIPPED, S.WAITING, S.QUEUED, S.INTERRUPTED}
+    ),
+    S.WAITING: frozenset({S.QUEUED, S.CANCELLED}),  # approved, rejected or expired: resumed
+}
+
+
+class Outcome(StrEnum):
+    """What became of a slot."""
+
+    RAN = "ran"
+    LATE = "late"
+    CAUGHT_UP = "caught_up"
+    SKIPPED = "skipped"
+    MISSED = "missed"
+
+
+class Reason(StrEnum):
+    """Why a slot was skipped or missed."""
+
+    OVERLAP = "overlap"
+    QUIET_HOURS = "quiet_hours"
+    BUDGET = "budget"
+    GATE = "gate"
+    PAUSED = "paused"
+    NOT_BEFORE = "not_before"
+    DOWN = "down"
+
+
+class DeliveryStatus(StrEnum):
+    """Where a report is on its way to one target."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    SUPPRESSED = "suppressed"
+
+
+class StepKind(StrEnum):
+    """The kinds of fact a run's journal holds."""
+
+    PROMPT = "prompt"
+    LLM = "llm"
+    CALL = "call"
+    RESULT = "result"
+    MESSAGE = "message"
+    FAILOVER = "failover"
+
+
+class Effect(StrEnum):
+    """What the policy says of a call; the strictest of several wins."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+class SegmentType(StrEnum):
+    """What kind of text an anchor points at."""
+
+    USER_MESSAGE = "user_message"
+    REASONING = "reasoning"
+    TOOL_CALL = "tool_call"
+    TOOL_RESULT = "tool_result"
+    RESPONSE = "response"
+    SUMMARY = "summary"
+    KNOWLEDGE = "knowledge"
+
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def new_id() -> str:
+    """Return a ULID: 26 characters that sort by the time they were made (https://github.com/ulid/spec)."""
+    value = (time.time_ns() // 1_000_000 << 80) | int.from_bytes(os.urandom(10), "big")
+    return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
+
+
+def utc(moment: datetime) -> datetime:
+    """Return the same instant in UTC; a time without zone is a programming error and raises ValueError."""
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment!r} has no time zone")
+    return moment.astimezone(UTC)
+
+
+# --- talking to a model -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FunctionCall:
+    """One call a model asked for."""
+
+    name: str
+    arguments: Json
+    id: str | None = None
+    """`call_…` or `toolu_…`: ties the result to the call."""
+    invalid: str | None = None
+    """Why the arguments could not be read, if so; such a call is never executed and its `arguments` are `{}`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LLMMessage:
+    """One message of a conversation, in no vendor's dialect."""
+
+    role: str
+    """system, user, assistant or tool"""
+    content: str = ""
+    name: str | None = None
+    """The function's name, on a tool message."""
+    tool_calls: tuple[FunctionCall, ...] = ()
+    tool_call_id: str | None = None
+    ok: bool = True
+    """False on a tool message that reports a failure."""
+    provider_extras: Json | None = None
+    """`{"vendor", "model", "api", "blocks"}`: the vendor's own payload, JSON only; opaque to all but its provider,
+    replayed byte for byte when vendor and api match, else dropped."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Usage:
+    """Tokens in one convention for all vendors: `input` is everything sent, cached parts included."""
+
+    input: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    output: int = 0
+    """Reasoning included."""
+    reasoning: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input=self.input + other.input,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+            output=self.output + other.output,
+            reasoning=self.reasoning + other.reasoning,
+        )
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LLMResponse:
+    """What a model answered."""
+
+    content: str
+    function_calls: tuple[FunctionCall, ...] = ()
+    finish_reason: str = "stop"
+    """One vocabulary for all vendors: stop | tool_calls | length | refusal | content_filter | pause | context."""
+    usage: Usage = Usage()
+    reasoning: str = ""
+    """Readable thinking, if the vendor shows it."""
+    provider_extras: Json | None = None
+    """Goes into the assistant message's `provider_extras`."""
+    model: str = ""
+    request_id: str | None = None
+
+    def as_message(self) -> LLMMessage:
+        return LLMMessage(
+            role="assistant",
+            content=self.content,
+            tool_calls=self.function_calls,
+            provider_extras=self.provider_extras,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chunk:
+    """A piece of a streamed answer; the last one carries the whole response."""
+
+    delta: str = ""
+    thinking: str = ""
+    response: LLMResponse | None = None
+
+
+# --- judging and running a call -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What the policy says of one call, and by which rule."""
+
+    effect: Effect
+    rule: str
+    """As in the file: `rule 7 (shell: git log)`, or `default`."""
+    reason: str = ""
+    allowed: str = ""
+    """What would be allowed instead, for the model to read."""
+
+    @property
+    def allows(self) -> bool:
+        return self.effect is Effect.ALLOW
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolResult:
+    """How one call ended, as the model reads it."""
+
+    ok: bool
+    text: str
+    value: Any = None
+    """What the tool returned, where it was JSON: gates compare it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolContext:
+    """For whom a tool works: handed to every function that has a parameter of this type, never shown to the model."""
+
+    run: str
+    routine: str
+    workspace: Path
+    language: str = "en"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One journalled fact of a run."""
+
+    kind: StepKind
+    iteration: int
+    body: Json
+    call_id: str | None = None
+    """Ties a `result` to its `call`; unique within the run."""
+    seq: int = -1
+    """Given by the journal."""
+    at: datetime | None = None
+
+
+# --- a run ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """One execution of a routine."""
+
+    id: str
+    routine: str
+    definition: str
+    """The hash of the routine's definition that this run keeps, whatever is edited meanwhile."""
+    trigger: str
+    """cron, every, at, on_start, manual, first_run, …"""
+    slot: datetime
+    event: str | None = None
+    """What makes the slot unique where it is an event: the client's id of a manual run, for instance."""
+    status: Status = Status.QUEUED
+    attempt: int = 0
+    """How often it was taken up; resuming counts, a new step resets what counts against `attempts`."""
+    barren: int = 0
+    """Attempts in a row that died without a new step."""
+    fence: int = 0
+    created: datetime
+    started: datetime | None = None
+    ended: datetime | None = None
+    not_before: datetime | None = None
+    active: float = 0.0
+    """Seconds lived so far; suspended, down and waiting do not count towards the timeout."""
+    cancel: bool = False
+    goal: str = ""
+    report: str | None = None
+    silent: bool = False
+    """It ended well with nothing to say."""
+    detail: str | None = None
+    """Why it ended as it did, one line."""
+    provider: str = ""
+    model: str = ""
+    usage: Usage = field(default_factory=Usage)
+    iterations: int = 0
+
+    def to(self, status: Status, **changes: Any) -> Self:
+        """Return this run in another status; a move that MOVES does not know raises ValueError."""
+        if status not in MOVES.get(self.status, frozenset()):
+            raise ValueError(f"a run cannot go from {self.status} to {status}")
+        return replace(self, status=status, **changes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply:
+    """How an agent answered one message."""
+
+    content: str
+    function_calls: tuple[Json, ...] = ()
+    """Every call in order: `{"name", "arguments", "id", "ok", "verdict"}`."""
+    iterations: int = 0
+    usage: Usage = Usage()
+    status: Status = Status.SUCCEEDED
+    silent: bool = False
+    detail: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """What is to be delivered of a run."""
+
+    run: str
+    routine: str
+    slot: datetime
+    status: Status
+    text: str
+    scheduled_zone: str = "UTC"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Delivery:
+    """One report on its way to one target."""
+
+    id: int
+    run: str
+    routine: str
+    target: str
+    """A channel's name (`file`, `log`) or a named target of config.toml."""
+    options: Json
+    status: DeliveryStatus
+    attempts: int
+    next_at: datetime | None
+    receipt: str | None
+    error: str | None
+    report: Report
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Receipt:
+    """Proof that a report arrived."""
+
+    detail: str
+    """Where it is now: a path, a message id."""
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Anchor:
+    """The exact place of a remembered text."""
+
+    run_id: str
+    iteration: int
+    segment: int
+    type: SegmentType
+    timestamp: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryChunk:
+    """A remembered text, where it stands and how well it fits the question."""
+
+    content: str
+    anchor: Anchor
+    relevance: float
+    """1.0 is the best hit of this question; not comparable between questions."""
+    key: str | None = None
+    """Set when it is an item that was stored by key."""
+    source: str = ""
+    """The routine it comes from."""
+    tainted: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpandedContext:
+    """A remembered text with what stood around it."""
+
+    run: str
+    focus: MemoryChunk
+    before: tuple[MemoryChunk, ...]
+    after: tuple[MemoryChunk, ...]
