@@ -1,0 +1,134 @@
+"""Gathered facts: as values, as text for a person, as a labelled block in a prompt, and read back from it.
+
+A block carries a boundary that is new for every run, so that text inside a fact can neither close its block nor
+open another one.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_BLOCK = re.compile(
+    r'^<fact name="(?P<name>[^"]*)" tool="(?P<tool>[^"]*)" ok="(?P<ok>yes|no)" boundary="(?P<boundary>[0-9a-f]+)">\n'
+    r"(?P<text>.*?)\n(?:<changed>\n(?P<changes>.*?)\n</changed>\n)?"
+    r"</fact (?P=boundary)>$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fact:
+    """What one gather step found out."""
+
+    name: str
+    tool: str
+    ok: bool
+    text: str
+    """For people and models to read."""
+    value: Any = None
+    """What the tool returned; not part of the prompt."""
+    changes: tuple[str, ...] = ()
+    """What differs from the last report, in words."""
+
+
+def new_boundary() -> str:
+    """Return 128 random bits as hex."""
+    return secrets.token_hex(16)
+
+
+def wrap(facts: Iterable[Fact], boundary: str) -> str:
+    """Return the facts as labelled blocks for a prompt."""
+    return "\n\n".join(_block(fact, boundary) for fact in facts)
+
+
+def _block(fact: Fact, boundary: str) -> str:
+    # a line of the text that looks like our own mark-up would confuse `unwrap`, and perhaps a model
+    text = re.sub(r"^(</?(?:fact|changed)\b)", r" \1", fact.text.strip("\n"), flags=re.MULTILINE)
+    ok = "yes" if fact.ok else "no"
+    lines = [f'<fact name="{_label(fact.name)}" tool="{_label(fact.tool)}" ok="{ok}" boundary="{boundary}">', text]
+    if fact.changes:
+        lines += ["<changed>", *(f"- {' '.join(change.split())}" for change in fact.changes), "</changed>"]
+    return "\n".join([*lines, f"</fact {boundary}>"])
+
+
+def _label(text: str) -> str:
+    return re.sub(r'["<>\n\r]', "_", text)
+
+
+def unwrap(prompt: str) -> list[Fact]:
+    """Return the facts that `wrap` put into a prompt, without their values."""
+    return [
+        Fact(
+            name=found["name"],
+            tool=found["tool"],
+            ok=found["ok"] == "yes",
+            text=found["text"],
+            changes=tuple(line.removeprefix("- ") for line in (found["changes"] or "").splitlines()),
+        )
+        for found in _BLOCK.finditer(prompt)
+    ]
+
+
+def lay_out(value: Any, *, depth: int = 3) -> str:
+    """Return a JSON value as Markdown that a person likes to read.
+
+    `depth` is the level of the first heading. A dict becomes bullets and headings, a list of dicts with the same keys a
+    table, a string stays as it is.
+    """
+    if isinstance(value, dict):
+        return _lay_out_dict(value, depth) or "nothing"
+    if isinstance(value, list | tuple):
+        return _lay_out_list(value)
+    return _plain(value)
+
+
+def _lay_out_dict(value: dict[str, Any], depth: int) -> str:
+    bullets = [f"- **{title(key)}**: {_plain(item)}" for key, item in value.items() if not _is_nested(item)]
+    blocks = ["\n".join(bullets)] if bullets else []
+    for key, item in value.items():
+        if _is_nested(item):
+            blocks.append(f"{'#' * min(depth, 6)} {title(key)}\n\n{lay_out(item, depth=depth + 1)}")
+    return "\n\n".join(blocks)
+
+
+def _is_nested(item: Any) -> bool:
+    if isinstance(item, list | tuple):
+        return bool(item)
+    return isinstance(item, dict) or (isinstance(item, str) and "\n" in item)
+
+
+def _lay_out_list(items: Sequence[Any]) -> str:
+    if not items:
+        return "none"
+    if all(isinstance(item, dict) and item for item in items):
+        columns = list(dict.fromkeys(key for item in items for key in item))
+        head = f"| {' | '.join(title(column) for column in columns)} |\n|{' --- |' * len(columns)}"
+        rows = [f"| {' | '.join(_cell(item.get(column, '')) for column in columns)} |" for item in items]
+        return "\n".join([head, *rows])
+    return "\n".join(f"- {_plain(item)}" for item in items)
+
+
+def _cell(item: Any) -> str:
+    return " ".join(_plain(item).split()).replace("|", "\\|")
+
+
+def _plain(item: Any) -> str:
+    if item is None:
+        return "unknown"
+    if isinstance(item, bool):
+        return "yes" if item else "no"
+    if isinstance(item, list | tuple):
+        return ", ".join(_plain(part) for part in item) or "none"
+    if isinstance(item, dict):
+        return ", ".join(f"{title(key)}: {_plain(part)}" for key, part in item.items()) or "none"
+    return str(item)
+
+
+def title(key: str) -> str:
+    """Return `boot_time` as `Boot time`; a key that is not a plain lower-case word (a path, a name) stays as it is."""
+    words = str(key).replace("_", " ")
+    return words[:1].upper() + words[1:] if re.fullmatch(r"[a-z][a-z0-9 ]*", words) else str(key)
