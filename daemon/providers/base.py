@@ -1,0 +1,65 @@
+"""The port behind which every model stands."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, ClassVar
+
+from daemon.models import Chunk, Json, LLMMessage, LLMResponse
+
+
+class LLMProvider(ABC):
+    """A model that can be asked: `chat`, `chat_stream`, `supports_function_calling` and `model_name`.
+
+    A provider keeps no conversation: what it needs from an earlier turn travels in `provider_extras`. It makes one
+    attempt per call (`retry.ask` repeats) and raises nothing but `daemon.errors.ProviderError`.
+
+    How an answer ends is data, how an attempt fails is an exception. A 200 whose model declined comes back with
+    `finish_reason` "refusal" or "content_filter", since its tokens were spent and its words may explain; a request that
+    a vendor's filter turned away before any model saw it raises `ModelRefused`. A tool call that the token limit cut
+    short comes back with `finish_reason` "length" and its call marked `invalid`, so that it is answered, never run.
+    """
+
+    kind: ClassVar[str] = ""
+    """What `create_provider` calls it."""
+
+    @abstractmethod
+    async def chat(
+        self,
+        messages: Sequence[LLMMessage],
+        functions: Sequence[Json] | None = None,
+        temperature: float | None = None,
+        **kw: Any,
+    ) -> LLMResponse:
+        """Ask once.
+
+        `functions` are `{"name", "description", "parameters"}`. `kw` may hold `max_tokens` and `routine` (a stable key
+        for the vendor's prompt cache); a provider ignores what it has no use for.
+        """
+
+    async def chat_stream(
+        self,
+        messages: Sequence[LLMMessage],
+        functions: Sequence[Json] | None = None,
+        temperature: float | None = None,
+        **kw: Any,
+    ) -> AsyncIterator[Chunk]:
+        """Ask once and yield the answer in pieces; the last piece carries the whole response."""
+        response = await self.chat(messages, functions, temperature, **kw)
+        yield Chunk(delta=response.content, thinking=response.reasoning, response=response)
+
+    @abstractmethod
+    def supports_function_calling(self) -> bool:
+        """Tell whether the model can be offered tools."""
+
+    @property
+    @abstractmethod
+    def model_name(self) -> str:
+        """Name the model as its vendor does."""
+
+    async def warm(self) -> None:  # noqa: B027 - nothing to load is a fine answer
+        """Load now what the first call would have to load; safe to repeat."""
+
+    async def close(self) -> None:  # noqa: B027 - so is nothing to let go of
+        """Let go of connections; safe to repeat, and a later call opens them again."""
