@@ -1,24 +1,24 @@
 """The ways things go wrong, named by what happens next.
 
-    DaemonError
-    ├── ConfigError            a file of the user's is wrong: every fault at once; exit 78
-    ├── StateBusy              another daemon holds the state folder; exit 75
-    ├── NotFound               nothing of that name or id
-    ├── Refused                asked for something that the present state or policy does not allow
-    ├── Fenced                 somebody else owns this run now: stop writing, at once
-    ├── StoreFull              the disk took no more: nothing was lost, nothing was started
-    ├── ToolFailed             a tool could not do it; the model reads why and what came out so far
-    └── ProviderError          a model gave no answer
-        ├── Retryable          asking again may help, after `retry_after` seconds if given
-        │   ├── Overloaded     the vendor is busy (429, 529)
-        │   ├── Transport      no or a broken answer (connection, timeout, HTML, not JSON)
-        │   └── Unavailable    the vendor's own fault (5xx)
-        └── Fatal              asking the same again cannot help
-            ├── BadKey         the key is missing, wrong or without rights
-            ├── NoQuota        no balance, spend limit reached
-            ├── BadRequest     the vendor refused the request's form
-            ├── ContextOverflow the conversation is longer than the model takes
-            └── ModelRefused   the model or its filter declined
+DaemonError
+├── ConfigError            a file of the user's is wrong: every fault at once; exit 78
+├── StateBusy              another daemon holds the state folder; exit 75
+├── NotFound               nothing of that name or id
+├── Refused                asked for something that the present state or policy does not allow
+├── Fenced                 somebody else owns this run now: stop writing, at once
+├── StoreFull              the disk took no more: nothing was lost, nothing was started
+├── ToolFailed             a tool could not do it; the model reads why and what came out so far
+└── ProviderError          a model gave no answer
+    ├── Retryable          asking again may help, after `retry_after` seconds if given
+    │   ├── Overloaded     the vendor is busy (429, 529)
+    │   ├── Transport      no or a broken answer (connection, timeout, HTML, not JSON)
+    │   └── Unavailable    the vendor's own fault (5xx)
+    └── Fatal              asking the same again cannot help
+        ├── BadKey         the key is missing, wrong or without rights
+        ├── NoQuota        no balance, spend limit reached
+        ├── BadRequest     the vendor refused the request's form
+        ├── ContextOverflow the conversation is longer than the model takes
+        └── ModelRefused   the model or its filter declined
 """
 
 from __future__ import annotations
@@ -83,10 +83,13 @@ class StoreFull(DaemonError):
 
 
 class ToolFailed(DaemonError):
-    """A tool could not do what was asked; `partial` is what it had put out until then."""
+    """A tool could not do what was asked.
 
-    def __init__(self, message: str, *, partial: str = "") -> None:
-        self.partial = partial
+    `partial` is what it had put out until then; `transient` says that trying again soon may help.
+    """
+
+    def __init__(self, message: str, *, partial: str = "", transient: bool = False) -> None:
+        self.partial, self.transient = partial, transient
         super().__init__(message)
 
 

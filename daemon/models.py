@@ -243,6 +243,8 @@ class ToolResult:
     text: str
     value: Any = None
     """What the tool returned, where it was JSON: gates compare it."""
+    transient: bool = False
+    """Trying again soon may help; an idempotent tool is then tried again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
