@@ -1,0 +1,59 @@
+"""Read a docstring as a model should: what the function does, and what each argument means."""
+
+from __future__ import annotations
+
+import re
+from inspect import cleandoc
+from typing import NamedTuple
+
+_ARGUMENTS = re.compile(r"^(Args|Arguments|Parameters|Params|Keyword Args|Other Parameters):\s*$")
+# Headings of the Google style that end the description and say nothing about arguments.
+_OTHER = re.compile(r"^(Returns?|Yields?|Raises|Examples?|Notes?|See Also|Warnings?|Attributes|Todo|References):\s*$")
+_ARGUMENT = re.compile(r"^(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
+_SPHINX_PARAM = re.compile(r"^:(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*?\s)?\*{0,2}(\w+)\s*:\s*(.*)$")
+_SPHINX_ANY = re.compile(r"^:\w+[^:]*:")
+
+
+class Doc(NamedTuple):
+    """A docstring taken apart."""
+
+    description: str
+    arguments: dict[str, str]
+
+
+def parse(docstring: str | None) -> Doc:
+    """Take a docstring of the Google or Sphinx style apart; any other text is all description."""
+    lines = cleandoc(docstring or "").splitlines()
+    description: list[str] = []
+    arguments: dict[str, list[str]] = {}
+    place, indent, current = "description", 0, ""
+    for line in lines:
+        if _ARGUMENTS.match(line):
+            place, indent, current = "arguments", 0, ""
+        elif _OTHER.match(line):
+            place = "elsewhere"
+        elif found := _SPHINX_PARAM.match(line):
+            place, current = "sphinx", found[1]
+            arguments[current] = [found[2]]
+        elif _SPHINX_ANY.match(line):
+            place = "elsewhere"
+        elif place == "description":
+            description.append(line)
+        elif place == "arguments" and line and not line[0].isspace():
+            # An unindented line ends the section: prose again, unless the heading only looked like one.
+            place = "description"
+            description.append(line)
+        elif place == "arguments" and (found := _ARGUMENT.match(line)) and (not indent or len(found[1]) <= indent):
+            indent, current = len(found[1]), found[2]
+            arguments[current] = [found[3]]
+        elif place in ("arguments", "sphinx") and current:
+            arguments[current].append(line.strip())
+    return Doc(_paragraphs(description), {name: " ".join(filter(None, text)) for name, text in arguments.items()})
+
+
+def _paragraphs(lines: list[str]) -> str:
+    """Undo the wrapping of a source file inside each paragraph; lists and code keep their lines."""
+    paragraphs = re.split(r"\n\s*\n", "\n".join(lines).strip())
+    return "\n\n".join(
+        text if re.search(r"^(\s+\S|[-*] )", text, re.MULTILINE) else " ".join(text.split()) for text in paragraphs
+    )

@@ -1,0 +1,160 @@
+"""Run one call of a model: check its arguments, run the function, put what came out into words."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from typing import Any
+
+import structlog
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from daemon.errors import DaemonError, Fenced, ToolFailed
+from daemon.functions.registry import FunctionDefinition, FunctionRegistry
+from daemon.models import FunctionCall, Json, ToolContext, ToolResult
+
+# How a result that is not plain output begins, and what stands for a function that returned nothing.
+_WORDS = {
+    "en": {"done": "Done.", "failed": "[failed]", "partial": "[partial output]", "error": "[error]"},
+    "zh": {"done": "执行成功", "failed": "[失败]", "partial": "[部分输出]", "error": "[错误]"},
+}
+# Far above what a tool of ours puts out; what a user's tool puts out beyond it would only fill the context.
+MAX_CHARS = 100_000
+
+_log = structlog.get_logger()
+
+
+class ToolExecutor:
+    """Executes the functions of one registry."""
+
+    def __init__(self, registry: FunctionRegistry, *, limit: float | None = None, max_chars: int = MAX_CHARS) -> None:
+        """Take `limit` seconds for every function that has no time limit of its own."""
+        self.registry = registry
+        self._limit = limit
+        self._max_chars = max_chars
+
+    async def execute(self, name: str, arguments: Json, *, context: ToolContext | None = None) -> Any:
+        """Call a function and return what it returned; raises ToolFailed with words for the model, or its own fault."""
+        definition = self.registry.get_function(name)
+        if definition is None:
+            near = self.registry.nearest(name)
+            msg = f"there is no tool {name}" + (f", did you mean {near}?" if near else "")
+            raise ToolFailed(msg)
+        bound = definition.signature.bind(arguments, context)
+        limit = definition.timeout if definition.timeout is not None else self._limit
+        try:
+            async with asyncio.timeout(limit) as scope:
+                return await _call(definition, bound)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise ToolFailed(_too_slow(definition, limit)) from None
+
+    async def run(self, call: FunctionCall, context: ToolContext | None = None) -> ToolResult:
+        """Run one call to its end, whatever that is: the model hears of every fault, and never sees a traceback."""
+        language = context.language if context else "en"
+        words = _WORDS.get(language, _WORDS["en"])
+        try:
+            if call.invalid is not None:
+                msg = f"the arguments of {call.name} could not be read, nothing was executed: {call.invalid}"
+                raise ToolFailed(msg)
+            value = await self.execute(call.name, call.arguments, context=context)
+            text = self.format_result(value, language)
+            return ToolResult(ok=True, text=text, value=_jsonable(value))
+        except Fenced:
+            raise
+        except ToolFailed as error:
+            _log.info("tool.failed", tool=call.name, detail=str(error))
+            text = f"{words['failed']} {error}"
+            if error.partial:
+                text += f"\n{words['partial']}\n{error.partial}"
+            return ToolResult(ok=False, text=self._clean(text))
+        except DaemonError as error:
+            _log.info("tool.failed", tool=call.name, detail=str(error))
+            return ToolResult(ok=False, text=self._clean(f"{words['failed']} {error}"))
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # the model must hear of it; a sys.exit() ends only the call
+            _log.error("tool.crashed", tool=call.name, exc_info=True)
+            detail = " ".join(str(error).split())
+            return ToolResult(ok=False, text=self._clean(f"{words['error']} {type(error).__name__}: {detail}"))
+
+    def format_result(self, result: Any, language: str = "en") -> str:
+        """Return what a function returned as the model reads it."""
+        if result is None:
+            return _WORDS.get(language, _WORDS["en"])["done"]
+        if isinstance(result, str):
+            return self._clean(result)
+        if isinstance(result, dict | list | tuple | set | frozenset | BaseModel) or is_dataclass(result):
+            return self._clean(json.dumps(_jsonable(result), ensure_ascii=False))
+        return self._clean(str(result))
+
+    def _clean(self, text: str) -> str:
+        """Cut the middle out of a text that is too long, and take out what is not text (lone surrogates)."""
+        if len(text) > self._max_chars:
+            half = self._max_chars // 2
+            text = f"{text[:half]}\n[… {len(text) - 2 * half} characters cut …]\n{text[-half:]}"
+        return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+async def _call(definition: FunctionDefinition, bound: inspect.BoundArguments) -> Any:
+    if _is_async(definition.func):
+        return await definition.func(*bound.args, **bound.kwargs)
+    result = await _in_thread(definition.name, definition.func, bound)
+    return await result if inspect.isawaitable(result) else result
+
+
+async def _in_thread(name: str, func: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
+    """Run a synchronous function in a thread of its own.
+
+    Not in the loop's pool: one that hangs would keep its place there for ever, a handful of them would stop every
+    tool, and the end of the process would wait for them all. A thread costs 0.05 ms.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if done.done():
+            return  # its time was up, or its run was cancelled: nobody waits any more
+        if error is None:
+            done.set_result(result)
+        else:
+            done.set_exception(error)
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = context.run(func, *bound.args, **bound.kwargs)
+        except Exception as raised:  # noqa: BLE001  # carried over to whoever awaits
+            # A future takes no StopIteration, and raising it in a coroutine would change its meaning.
+            error = RuntimeError("StopIteration") if isinstance(raised, StopIteration) else raised
+        except BaseException as raised:  # noqa: BLE001  # SystemExit in a thread would vanish without a word
+            error = RuntimeError(f"the tool tried to end the process ({type(raised).__name__})")
+        try:
+            loop.call_soon_threadsafe(settle, result, error)
+        except RuntimeError:
+            return  # the loop is closed: the daemon has gone
+
+    threading.Thread(target=work, name=f"tool {name}", daemon=True).start()
+    return await done
+
+
+def _is_async(func: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(type(func).__call__)
+
+
+def _too_slow(definition: FunctionDefinition, limit: float | None) -> str:
+    text = f"{definition.name} did not finish within {limit:g} s"
+    if not _is_async(definition.func):
+        text += "; it could not be stopped and may still be at work, so check what it did before calling it again"
+    return text
+
+
+def _jsonable(value: Any) -> Any:
+    """Return the value as JSON can say it; what JSON has no word for becomes its text."""
+    return to_jsonable_python(value, fallback=str, inf_nan_mode="strings")

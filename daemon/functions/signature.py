@@ -1,0 +1,171 @@
+"""From a Python signature to a JSON schema, and from a model's arguments to a call.
+
+Pydantic does both through one TypedDict per function: its keys are the parameters the model sees, so any legal name
+works, and what the model leaves out stays out, so that the function's own default applies.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Annotated, Any, NotRequired
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+from typing_extensions import TypedDict
+
+from daemon.errors import ToolFailed
+from daemon.functions import docstrings, faults
+from daemon.functions.schema import tidy, without_null
+from daemon.models import Json, ToolContext
+
+_Parameter = inspect.Parameter
+
+
+class Signature:
+    """How a model calls one function: the schema it reads, and the check of what it sends."""
+
+    def __init__(self, name: str, func: Callable[..., Any], parameters: Json | None = None) -> None:
+        """Read `func`; explicit `parameters` are taken as they are and checked on their first level."""
+        self.name = name
+        try:
+            self._signature = inspect.signature(func)
+        except ValueError:
+            msg = f"the signature of tool {name} cannot be read; wrap it in a function of your own"
+            raise TypeError(msg) from None
+        self.doc = docstrings.parse(_docstring(func))
+        hints = _hints(name, func, self._signature, lenient=parameters is not None)
+        self._injected = frozenset(key for key, hint in hints.items() if _is_context(hint))
+        shown = [p for key, p in self._signature.parameters.items() if key not in self._injected]
+        self._rest = next((p.name for p in shown if p.kind is _Parameter.VAR_KEYWORD), None)
+        self._adapter = self._validator(shown, hints) if parameters is None else None
+        self.schema = _schema(self._adapter, shown) if self._adapter else parameters or {}
+
+    def bind(self, arguments: Json, context: ToolContext | None) -> inspect.BoundArguments:
+        """Check the arguments and lay them out for the call; raises ToolFailed that names every fault."""
+        values = self._checked(arguments)
+        parameters = self._signature.parameters
+        named = {
+            key: values.pop(key) for key in parameters if key in values and key not in (self._rest, *self._injected)
+        }
+        for key in self._injected:
+            if context is not None:
+                named[key] = context
+            elif parameters[key].default is _Parameter.empty:
+                msg = f"{self.name} works only inside a run"
+                raise ToolFailed(msg)
+        if self._rest:
+            named[self._rest] = values
+        bound = inspect.BoundArguments(self._signature, named)
+        bound.apply_defaults()  # in the signature's order, so that nothing given slides into a gap before it
+        return bound
+
+    def _checked(self, arguments: Json) -> Json:
+        # What we inject is never the model's to give, whatever else the function accepts by keyword.
+        wrong = [faults.unknown(key, self.schema.get("properties", {})) for key in arguments if key in self._injected]
+        values = arguments
+        if self._adapter is None:
+            wrong += faults.by_schema(arguments, self.schema, closed=self._rest is None)
+        elif not wrong:
+            try:
+                values = self._adapter.validate_python(arguments)
+            except ValidationError as error:
+                wrong = faults.by_pydantic(error, arguments, self.schema)
+        if wrong:
+            raise faults.misfit(self.name, wrong)
+        return dict(values)
+
+    def _validator(self, shown: list[_Parameter], hints: Json) -> TypeAdapter[Any]:
+        keys: Json = {}
+        rest: Json = {}
+        for parameter in shown:
+            hint, default = hints[parameter.name], parameter.default
+            if parameter.kind is _Parameter.VAR_KEYWORD:
+                rest = {"extra_items": hint}
+                continue
+            if parameter.kind is _Parameter.VAR_POSITIONAL:
+                hint, default = _list_of(hint), ()
+            if isinstance(default, FieldInfo):
+                hint = Annotated[hint, default]
+            hint = _described(hint, self.doc.arguments.get(parameter.name))
+            keys[parameter.name] = hint if default is _Parameter.empty else NotRequired[hint]
+            if isinstance(default, FieldInfo) and default.is_required():
+                keys[parameter.name] = hint
+        # mypy reads TypedDict as a declaration; this one is made at run time, from the signature.
+        shape: Any = TypedDict(self.name, keys, **rest)  # type: ignore[misc]
+        try:
+            adapter: TypeAdapter[Any] = TypeAdapter(shape if rest else with_config(ConfigDict(extra="forbid"))(shape))
+            adapter.json_schema()  # now, so that what JSON cannot say is refused when the tool is registered
+        except PydanticUserError as error:
+            reason = str(error).partition("\n")[0]
+            msg = f"tool {self.name} has a parameter that cannot come from JSON: {reason}"
+            raise TypeError(msg) from None
+        return adapter
+
+
+def _schema(adapter: TypeAdapter[Any], shown: list[_Parameter]) -> Json:
+    """Return what the model reads of the parameters, defaults included where JSON can say them."""
+    schema = tidy(adapter.json_schema())
+    properties = schema["properties"]
+    for parameter in shown:
+        if parameter.name not in properties or parameter.default is _Parameter.empty:
+            continue
+        if parameter.default is None:
+            properties[parameter.name] = without_null(properties[parameter.name])
+        elif not isinstance(parameter.default, FieldInfo):
+            try:
+                properties[parameter.name]["default"] = to_jsonable_python(parameter.default)
+            except PydanticSerializationError:
+                continue  # an object no model could write: that the argument may be left out says enough
+    return schema
+
+
+def _list_of(hint: Any) -> Any:
+    return list[hint]
+
+
+def _described(hint: Any, text: str | None) -> Any:
+    """Add the docstring's words to a type that has none of its own."""
+    own = any(isinstance(each, FieldInfo) and each.description for each in getattr(hint, "__metadata__", ()))
+    return Annotated[hint, Field(description=text)] if text and not own else hint
+
+
+def _hints(name: str, func: Callable[..., Any], signature: inspect.Signature, *, lenient: bool) -> Json:
+    """Return the types of the parameters; the return type is nobody's business here and may name what it likes."""
+    written = {key: p.annotation for key, p in signature.parameters.items() if p.annotation is not _Parameter.empty}
+    scope = getattr(_innermost(func), "__globals__", {})
+    # Linters move imports that only annotations need under TYPE_CHECKING; ours must be found nevertheless.
+    scope = {"ToolContext": ToolContext, **scope}
+    try:
+        hints = typing.get_type_hints(SimpleNamespace(__annotations__=written), globalns=scope, include_extras=True)
+    except NameError as error:
+        if not lenient:
+            msg = (
+                f"tool {name}: the type {error.name!r} of a parameter is unknown at run time; import it unconditionally"
+            )
+            raise TypeError(msg) from None
+        hints = {key: ToolContext for key, hint in written.items() if hint in (ToolContext, "ToolContext")}
+    return {key: hints.get(key, Any) for key in signature.parameters}
+
+
+def _is_context(hint: Any) -> bool:
+    return hint is ToolContext or ToolContext in typing.get_args(hint)
+
+
+def _innermost(func: Callable[..., Any]) -> Any:
+    """Return the function that was written, beneath partials, decorators, methods and callable objects."""
+    while isinstance(func, functools.partial):
+        func = func.func
+    func = inspect.unwrap(func)
+    if not inspect.isroutine(func) and not inspect.isclass(func):
+        func = inspect.unwrap(type(func).__call__)
+    return getattr(func, "__func__", func)
+
+
+def _docstring(func: Callable[..., Any]) -> str | None:
+    return inspect.getdoc(_innermost(func))
