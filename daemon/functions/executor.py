@@ -74,7 +74,7 @@ class ToolExecutor:
             text = f"{words['failed']} {error}"
             if error.partial:
                 text += f"\n{words['partial']}\n{error.partial}"
-            return ToolResult(ok=False, text=self._clean(text))
+            return ToolResult(ok=False, text=self._clean(text), transient=error.transient)
         except DaemonError as error:
             _log.info("tool.failed", tool=call.name, detail=str(error))
             return ToolResult(ok=False, text=self._clean(f"{words['failed']} {error}"))
