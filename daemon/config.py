@@ -1,0 +1,266 @@
+"""The daemon's own settings: one model per table of config.toml, and the keys of the providers."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+from zoneinfo import ZoneInfo, available_timezones
+
+from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr
+
+from daemon.definitions import Conflict, Items, Rule, SomeDuration, Table, Wrong, did_you_mean, load_toml
+from daemon.errors import ConfigError, Fault
+
+KINDS = ("openai", "claude", "minimax", "open_source", "offline", "scripted")
+_NEED_MODEL = ("openai", "claude", "minimax", "open_source")
+_NEED_KEY = ("openai", "claude", "minimax")
+# What people usually call the variable: named in a hint, never read unless api_key_env says so.
+_USUAL_VARIABLE = {"openai": "OPENAI_API_KEY", "claude": "ANTHROPIC_API_KEY", "minimax": "MINIMAX_API_KEY"}
+
+
+def known_zone(name: Any) -> Any:
+    """Return the name of a time zone, if there is such a zone."""
+    if not isinstance(name, str):
+        return name
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError; ValueError and OSError: "../x", "Europe"
+        pass
+    except KeyError:
+        pass
+    else:
+        return name
+    zones = available_timezones()
+    last = {zone.rpartition("/")[2]: zone for zone in sorted(zones)}
+    hint = did_you_mean(name, zones) if "/" in name else did_you_mean(name, last)
+    for city, zone in last.items():
+        hint = hint.replace(f'"{city}"', f'"{zone}"')
+    raise Wrong("unknown time zone", hint=hint if len(hint) < 100 else 'zones look like "Europe/Berlin"')
+
+
+Zone: TypeAlias = Annotated[str, BeforeValidator(known_zone)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class AgentConfig(Table):
+    """Who the agent is."""
+
+    name: Name = "agentd"
+    """What the agent calls itself."""
+    user_name: str = ""
+    """Whom it works for."""
+    persona: str = ""
+    """How it should sound, in a sentence or two."""
+    language: Literal["en", "zh"] = "en"
+    """The language of its prompts and reports."""
+
+
+class ProviderConfig(Table):
+    """One model and the way to it."""
+
+    kind: Literal["openai", "claude", "minimax", "open_source", "offline", "scripted"]
+    """Which family of providers."""
+    model: Name | None = None
+    """The model's name, as its vendor writes it."""
+    base_url: str | None = Field(default=None, pattern=r"^https?://[^\s/]+")
+    """Another server that speaks the same language."""
+    api: Literal["responses", "chat"] | None = None
+    """Kind openai: which of its two interfaces; by default Responses on its vendor's own host, else Chat."""
+    region: Literal["cn", "intl"] | None = None
+    """Kind minimax: which of its two sites holds the account."""
+    api_key: SecretStr | None = None
+    """The key itself, if this file is yours alone (0600)."""
+    api_key_file: Name | None = None
+    """A file that holds the key (yours, 0600)."""
+    api_key_env: Name | None = None
+    """An environment variable that holds the key."""
+    timeout: SomeDuration = timedelta(minutes=5)
+    """How long one answer may take."""
+    max_concurrency: int | None = Field(default=None, ge=1)
+    """How many requests at a time; no limit by default."""
+    capabilities: dict[str, Any] = Field(default_factory=dict)
+    """Corrections to what we know of the model."""
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    """Sent only where the model takes it."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """The longest answer, in tokens."""
+    replies: Items[str | dict[str, Any]] = ()
+    """Kind scripted: what it answers, in order."""
+
+    def secret(
+        self, name: str, *, env: Mapping[str, str], folder: Path = Path(), file: str = "config.toml"
+    ) -> SecretStr | None:
+        """Return the key of the provider called `name`, None if it needs none; ConfigError if it is missing.
+
+        The strongest place first: systemd's credential, a file of its own, a variable, the config file.
+        """
+        key = f"providers.{name}"
+        if (credentials := env.get("CREDENTIALS_DIRECTORY")) and (path := Path(credentials) / name).is_file():
+            return _key_in(path, file, key)
+        if self.api_key_file:
+            path = folder / Path(self.api_key_file).expanduser()
+            _refuse_if_open(path, file, f"{key}.api_key_file")
+            return _key_in(path, file, f"{key}.api_key_file")
+        if self.api_key_env and (value := env.get(self.api_key_env, "").strip()):
+            return SecretStr(value)
+        if self.api_key is not None:
+            return self.api_key
+        if self.api_key_env:
+            shown = self.api_key_env if re.fullmatch(r"[A-Z][A-Z0-9_]*", self.api_key_env) else "it names"
+            problem, hint = f"the environment variable {shown} is not set", "export it where agentd starts"
+            raise ConfigError(Fault(file=file, key=f"{key}.api_key_env", found="", problem=problem, hint=hint))
+        if self.kind not in _NEED_KEY or self.base_url:
+            return None
+        usual = _USUAL_VARIABLE[self.kind]
+        hint = 'add api_key_file = "…" (a file of yours with mode 0600)'
+        hint += f', or api_key_env = "{usual}"' + (" (it is set)" if env.get(usual) else "")
+        hint += f", or with systemd LoadCredential={name}:…"
+        raise ConfigError(Fault(file=file, key=key, found="", problem="has no API key", hint=hint))
+
+
+class DaemonConfig(Table):
+    """How the daemon lives."""
+
+    grace: SomeDuration = timedelta(seconds=20)
+    """How long runs may go on after SIGTERM before they are suspended, to be resumed at the next start."""
+    max_concurrent: int = Field(default=4, ge=1)
+    """How many runs at a time; the others wait."""
+
+
+class LogConfig(Table):
+    """What is written down of the daemon's doings."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """From which level on."""
+
+
+class ControlConfig(Table):
+    """The control socket."""
+
+
+class Config(Table):
+    """Everything config.toml may say."""
+
+    provider: Name = "offline"
+    """Which [providers.NAME] answers, unless a routine names its own; "offline" asks no model."""
+    timezone: Zone | None = None
+    """The zone of schedules without one; by default the host's."""
+    workspace: Name | None = None
+    """The folder agents work in; by default `workspace` in the state folder."""
+    routines: Name = "routines"
+    """The folder of routine files, relative to this file."""
+    policy: Name = "policy.toml"
+    """What agents may do, relative to this file."""
+    agent: AgentConfig = AgentConfig()
+    providers: dict[str, ProviderConfig] = Field(default_factory=dict)
+    daemon: DaemonConfig = DaemonConfig()
+    log: LogConfig = LogConfig()
+    control: ControlConfig = ControlConfig()
+
+    _file: Path = PrivateAttr(default=Path("config.toml"))
+
+    @property
+    def file(self) -> Path:
+        return self._file
+
+    @property
+    def folder(self) -> Path:
+        """The folder that relative paths start from."""
+        return self._file.parent
+
+    @property
+    def routines_path(self) -> Path:
+        return self.folder / Path(self.routines).expanduser()
+
+    @property
+    def policy_path(self) -> Path:
+        return self.folder / Path(self.policy).expanduser()
+
+    def workspace_path(self, state: Path) -> Path:
+        return self.folder / Path(self.workspace).expanduser() if self.workspace else state / "workspace"
+
+    def provider_config(self, name: str) -> ProviderConfig:
+        """Return a declared provider, or `offline`, which exists without being declared; KeyError otherwise."""
+        if name == "offline" and name not in self.providers:
+            return ProviderConfig(kind="offline")
+        return self.providers[name]
+
+    @property
+    def provider_names(self) -> frozenset[str]:
+        return frozenset({*self.providers, "offline"})
+
+    def secret(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
+        """Return the key of a provider; None if it needs none; ConfigError if it is missing."""
+        return self.provider_config(name).secret(name, env=env, folder=self.folder, file=str(self.file))
+
+
+def load_config(path: Path) -> Config:
+    """Return the config of this file; ConfigError with all its faults."""
+    config = load_toml(path, Config, RULES)
+    config._file = path.absolute()
+    for name, provider in config.providers.items():
+        if provider.api_key is not None:
+            _refuse_if_open(path, str(path), f"providers.{name}.api_key")
+    return config
+
+
+def _known_provider(config: Config) -> Iterator[Conflict]:
+    if config.provider not in config.provider_names:
+        hint = did_you_mean(config.provider, config.provider_names)
+        yield Conflict("provider", "no such provider in [providers]", config.provider, hint)
+
+
+def _complete_providers(config: Config) -> Iterator[Conflict]:
+    for name, provider in config.providers.items():
+        key = f"providers.{name}"
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
+            yield Conflict(key, "a provider's name is made of a-z, 0-9, - and _", name)
+        if provider.kind in _NEED_MODEL and provider.model is None:
+            yield Conflict(f"{key}.model", f"is missing; kind {provider.kind} needs it", hint='like model = "…"')
+        if provider.kind == "open_source" and provider.base_url is None:
+            hint = 'Ollama: base_url = "http://127.0.0.1:11434/v1"'
+            yield Conflict(f"{key}.base_url", "is missing; kind open_source needs the server's address", hint=hint)
+        for only, kind in (("api", "openai"), ("region", "minimax"), ("replies", "scripted")):
+            if getattr(provider, only) and provider.kind != kind:
+                yield Conflict(f"{key}.{only}", f"only kind {kind} takes it", getattr(provider, only))
+
+
+RULES = (
+    Rule(("provider", "providers"), _known_provider),
+    Rule(("providers",), _complete_providers),
+)
+
+
+def _key_in(path: Path, file: str, key: str) -> SecretStr:
+    try:
+        text = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        problem = f"the key cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8 text'}"
+        raise ConfigError(Fault(file=file, key=key, found=str(path), problem=problem)) from None
+    if not text or "\n" in text:
+        problem = "holds no key" if not text else "holds more than one line"
+        hint = "the key alone, on one line"
+        raise ConfigError(Fault(file=file, key=key, found=str(path), problem=f"the file {problem}", hint=hint))
+    return SecretStr(text)
+
+
+def _refuse_if_open(path: Path, file: str, key: str) -> None:
+    """Raise ConfigError when others could read (or could have planted) the key, as ssh does."""
+    try:
+        about = path.stat()
+    except OSError as error:
+        problem = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
+        raise ConfigError(Fault(file=file, key=key, found=str(path), problem=problem)) from None
+    mode = stat.S_IMODE(about.st_mode)
+    if about.st_uid not in (os.geteuid(), 0):
+        problem, hint = f"belongs to another user (uid {about.st_uid})", f"chown it to uid {os.geteuid()}"
+    elif mode & 0o077:
+        problem, hint = f"others may read the key (mode {mode:04o})", f"chmod 600 {path}"
+    else:
+        return
+    raise ConfigError(Fault(file=file, key=key, found=str(path), problem=problem, hint=hint))
