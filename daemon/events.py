@@ -1,0 +1,135 @@
+"""What is happening inside runs right now, for whoever watches: a bus inside the process, with no memory.
+
+Theory of operation: the journal is the truth and the bus is a bell. Each step of a run stands for at most one event
+(`of_step`), whose `id` is the step's number; `from_steps` tells a late follower what has happened so far. Whoever needs
+every event exactly once (`control/sse.py`) reads the journal whenever the bus rings, and takes from the bus itself only
+what is never journalled: `thinking` and `delta`. So publish an event after the commit of what it tells; a bell that
+rings early is only heard with the next one, but `run_ended` has no next one.
+
+Event types: run_started {goal}, thinking, tool_started {tool, args}, tool_finished {tool, ok, preview}, message {text},
+delta {text}, run_ended {status, detail, report}. Every event has `type`, `run`, `routine` and `at`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime
+from typing import Self
+from weakref import WeakSet
+
+from daemon.models import Json, Run, Step, StepKind
+
+# A follower that does not keep up loses the oldest events beyond these: memory stays bounded, and nobody waits for it.
+BACKLOG = 10_000
+
+
+class Following(AsyncIterator[Json]):
+    """The events from now on, for one follower; ends when it or the bus is closed."""
+
+    def __init__(self, run_id: str | None) -> None:
+        self.run_id = run_id
+        self._queue: deque[Json] = deque(maxlen=BACKLOG)
+        self._news = asyncio.Event()
+        self._closed = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Json:
+        while not self._queue:
+            if self._closed:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        return self._queue.popleft()
+
+    def waiting(self) -> list[Json]:
+        """Take what is there already, without waiting."""
+        events = list(self._queue)
+        self._queue.clear()
+        return events
+
+    def push(self, event: Json) -> None:
+        if not self._closed:
+            self._queue.append(event)
+            self._news.set()
+
+    def close(self) -> None:
+        """End after what is already queued."""
+        self._closed = True
+        self._news.set()
+
+
+class Events:
+    """The bus. For the loop's thread only, as everything that publishes or follows lives there."""
+
+    def __init__(self) -> None:
+        # weakly: a follower that was dropped without being closed takes itself off the list
+        self._followers: WeakSet[Following] = WeakSet()
+        self._closed = False
+
+    def publish(self, run_id: str, event: Json) -> None:
+        """Hand an event of a run to its followers; never blocks, and costs next to nothing when nobody follows."""
+        if not self._followers:
+            return
+        event = {"run": run_id, "at": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}
+        for follower in tuple(self._followers):
+            if follower.run_id is None or follower.run_id == run_id:
+                follower.push(event)
+
+    def follow(self, run_id: str | None = None) -> Following:
+        """Return the events of a run (None: of all runs) from this call on, not from the first `await`."""
+        follower = Following(run_id)
+        if self._closed:
+            follower.close()
+        else:
+            self._followers.add(follower)
+        return follower
+
+    def close(self) -> None:
+        """End every follower, and at once whoever comes later."""
+        self._closed = True
+        for follower in tuple(self._followers):
+            follower.close()
+
+
+def from_steps(run: Run, steps: Iterable[Step]) -> list[Json]:
+    """Return the events that a run's row and steps stand for, in order."""
+    begin = {"type": "run_started", **_stamp(run, run.started or run.created), "goal": run.goal}
+    told = [event for step in steps if (event := of_step(run, step)) is not None]
+    return [begin, *told, end_of(run)] if run.status.ended else [begin, *told]
+
+
+def of_step(run: Run, step: Step) -> Json | None:
+    """Return the event that a step stands for, if it stands for one."""
+    stamp, body = {"id": step.seq, **_stamp(run, step.at)}, step.body
+    match step.kind:
+        case StepKind.CALL:
+            event = {"type": "tool_started", **stamp, "tool": body["tool"], "args": body.get("arguments", {})}
+            return {**event, "call": step.call_id, "iteration": step.iteration}
+        case StepKind.RESULT:
+            event = {"type": "tool_finished", **stamp, "tool": body["tool"], "ok": body["ok"]}
+            event |= {"preview": preview(body["ok"], body["text"]), "seconds": body.get("seconds")}
+            return {**event, "call": step.call_id, "iteration": step.iteration}
+        case StepKind.LLM if body["content"].strip():
+            return {"type": "message", **stamp, "text": body["content"], "iteration": step.iteration}
+        case _:
+            return None
+
+
+def end_of(run: Run) -> Json:
+    """Return the last event of a run that has ended."""
+    end = {"type": "run_ended", **_stamp(run, run.ended or run.created), "status": run.status.value}
+    return {**end, "detail": run.detail, "report": run.report}
+
+
+def preview(ok: bool, text: str) -> str:
+    """Return the first line of a result, or the first three of an error."""
+    return "\n".join(text.strip().splitlines()[: 1 if ok else 3])
+
+
+def _stamp(run: Run, at: datetime | None) -> Json:
+    moment = at.isoformat(timespec="milliseconds") if at else None
+    return {"run": run.id, "routine": run.routine, "at": moment}

@@ -1,0 +1,253 @@
+"""Structured logs: one JSON line per event to a rotated file, the same for people to the console, secrets taken out.
+
+Rooms log by `structlog.get_logger()`; event names are `room.past_tense` (`run.finished`) with plain fields. `run`,
+`routine` and `slot` are bound once, in `run.py`, by `structlog.contextvars.bound_contextvars`. What libraries say
+through the standard `logging` goes the same way, from `warning` up.
+
+structlog is imported by `configure` only: `agentctl logs` reads the lines (`pretty`) without it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import traceback
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TextIO
+
+from daemon.errors import ConfigError, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+    from pathlib import Path
+
+    from daemon.redact import Secrets
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+# A line takes some 200 bytes: 10 MB hold about 8,000 runs.
+MAX_BYTES = 10_000_000
+KEEP = 5
+
+_COLOURS = {
+    "debug": "\x1b[2m",
+    "info": "\x1b[32m",
+    "warning": "\x1b[33m",
+    "error": "\x1b[31m",
+    "critical": "\x1b[1;31m",
+}
+_DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
+# Said at the front of a line, or not worth a field of their own.
+_HEAD = frozenset({"at", "level", "event", "exception"})
+
+
+def configure(
+    *,
+    level: str,
+    console: bool,
+    file: Path | None,
+    secrets: Secrets,
+    max_bytes: int = MAX_BYTES,
+    keep: int = KEEP,
+) -> None:
+    """Send all logs of this process to `file` and, with `console`, to stderr; may be called again to change that."""
+    import structlog
+
+    if level not in LEVELS:
+        message = f"log level {level!r} is none of {', '.join(LEVELS)}"
+        raise ValueError(message)
+    threshold = getattr(logging, level.upper())
+    output = _Output(
+        secrets,
+        file=_RotatedFile(file, max_bytes=max_bytes, keep=keep) if file else None,
+        console=sys.stderr if console else None,
+    )
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, _head, _exception],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=lambda *_: output,
+        # a logger that is cached would keep the level and file of its first use over a reload
+        cache_logger_on_first_use=False,
+    )
+    root = logging.getLogger()
+    for old in [handler for handler in root.handlers if isinstance(handler, _FromLibraries)]:
+        root.removeHandler(old)
+        old.output.close()
+    root.addHandler(_FromLibraries(output, level=max(threshold, logging.WARNING)))
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """Say whether text for this stream may carry colour (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def pretty(record: dict[str, Any], *, colour: bool) -> str:
+    """Return one log record as a line for a person, in local time; a traceback follows on lines of its own."""
+    dim, bold, plain = (_DIM, _BOLD, _PLAIN) if colour else ("", "", "")
+    level = str(record.get("level", "info"))
+    tint = _COLOURS.get(level, "") if colour else ""
+    fields = " ".join(f"{dim}{key}={plain}{_shown(value)}" for key, value in record.items() if key not in _HEAD)
+    event = _tame(str(record.get("event", "")))
+    head = f"{dim}{_clock(record.get('at'))}{plain} {tint}{level:<8}{plain if colour else ''}{bold}{event}{plain}"
+    trace = f"\n{_tame(str(record['exception']))}" if record.get("exception") else ""
+    return f"{head} {fields}{trace}" if fields else f"{head}{trace}"
+
+
+def _clock(at: object) -> str:
+    try:
+        return datetime.fromisoformat(str(at)).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return str(at or "")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str) and value.isprintable() and value and not any(mark in value for mark in ' "='):
+        return value
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    # what came from a tool may hold escape sequences: a terminal must show them, not obey them
+    return text if text.isprintable() else json.dumps(value, default=str)
+
+
+def _tame(text: str) -> str:
+    return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _head(_logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Put time, level and name first, where the eye looks."""
+    level = "error" if method == "exception" else "warning" if method == "warn" else method
+    return {"at": _iso(datetime.now(UTC)), "level": level, "event": event.pop("event", ""), **event}
+
+
+def _exception(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> tuple[tuple[MutableMapping[str, Any]], dict[str, Any]]:
+    """Turn `exc_info` into text, and hand the record over as it is: the output renders it for each destination."""
+    found = event.pop("exc_info", None)
+    if found is True:
+        found = sys.exc_info()[1]
+    elif isinstance(found, tuple):
+        found = found[1]
+    if isinstance(found, BaseException):
+        event["exception"] = _traceback(found)
+    return (event,), {}
+
+
+def _traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error)).rstrip()
+
+
+class _Output:
+    """Where records go, whatever thread they come from."""
+
+    def __init__(self, secrets: Secrets, *, file: _RotatedFile | None, console: TextIO | None) -> None:
+        self._secrets, self._file, self._console = secrets, file, console
+        self._colour = console is not None and wants_colour(console)
+        self._encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
+        self._lock = threading.Lock()
+
+    def write(self, record: dict[str, Any]) -> None:
+        if self._file is not None:
+            line = self._secrets.redact(self._encode(record))
+            with self._lock:
+                self._file.write(line)
+        if self._console is not None:
+            text = self._secrets.redact(pretty(record, colour=self._colour))
+            with self._lock:
+                _say(self._console, text)
+
+    debug = info = warning = warn = error = critical = fatal = exception = log = write
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _say(console: TextIO, text: str) -> None:
+    try:
+        console.write(text + "\n")
+        console.flush()
+    except (OSError, ValueError):
+        # the terminal is gone (a closed window, a broken pipe): the file still has the line
+        return
+
+
+class _RotatedFile:
+    """A file that is only appended to, one write per line, and renamed away when it is full."""
+
+    def __init__(self, path: Path, *, max_bytes: int, keep: int) -> None:
+        self._path, self._max_bytes, self._keep = path, max_bytes, keep
+        self._lost = 0
+        self._fd: int | None = None
+        try:
+            self._opened()
+        except OSError as error:
+            why = f"the log cannot be written there: {error.strerror}"
+            raise ConfigError(Fault(file=str(path), key="", found="", problem=why)) from error
+
+    def write(self, line: str) -> None:
+        """Append a line. A full disk costs lines, not the daemon; how many is said when there is room again."""
+        data = line.encode(errors="replace") + b"\n"
+        try:
+            self._make_room(len(data))
+            if self._lost:
+                gap = {"at": _iso(datetime.now(UTC)), "level": "warning", "event": "log.lines_lost"}
+                os.write(self._opened(), json.dumps({**gap, "lines": self._lost}).encode() + b"\n")
+                self._lost = 0
+            os.write(self._opened(), data)
+        except OSError:
+            self._lost += 1
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _opened(self) -> int:
+        if self._fd is None:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return self._fd
+
+    def _make_room(self, coming: int) -> None:
+        state = os.fstat(self._opened())
+        if state.st_nlink == 0:  # somebody removed or replaced it: what is written now would be seen by nobody
+            self.close()
+        elif state.st_size and state.st_size + coming > self._max_bytes:
+            self._rotate()
+
+    def _rotate(self) -> None:
+        for number in range(self._keep - 1, 0, -1):
+            older = self._path.with_name(f"{self._path.name}.{number}")
+            if older.exists():
+                older.replace(self._path.with_name(f"{self._path.name}.{number + 1}"))
+        if self._keep:
+            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+        else:
+            self._path.unlink()
+        self.close()
+
+
+class _FromLibraries(logging.Handler):
+    """Take in what libraries say through `logging`."""
+
+    def __init__(self, output: _Output, *, level: int) -> None:
+        super().__init__(level)
+        self.output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        event: dict[str, Any] = {
+            "at": _iso(datetime.fromtimestamp(record.created, UTC)),
+            "level": record.levelname.lower(),
+            "event": "library.spoke",
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info and record.exc_info[1] is not None:
+            event["exception"] = _traceback(record.exc_info[1])
+        self.output.write(event)
