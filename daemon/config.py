@@ -215,24 +215,41 @@ def _known_provider(config: Config) -> Iterator[Conflict]:
         yield Conflict("provider", "no such provider in [providers]", config.provider, hint)
 
 
-def _complete_providers(config: Config) -> Iterator[Conflict]:
-    for name, provider in config.providers.items():
-        key = f"providers.{name}"
+def _sound_names(config: Config) -> Iterator[Conflict]:
+    for name in config.providers:
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
-            yield Conflict(key, "a provider's name is made of a-z, 0-9, - and _", name)
+            yield Conflict(f"providers.{name}", "a provider's name is made of a-z, 0-9, - and _", name)
+
+
+def _model_where_needed(config: Config) -> Iterator[Conflict]:
+    for name, provider in config.providers.items():
         if provider.kind in _NEED_MODEL and provider.model is None:
-            yield Conflict(f"{key}.model", f"is missing; kind {provider.kind} needs it", hint='like model = "…"')
+            problem = f"is missing; kind {provider.kind} needs the name of a model"
+            yield Conflict(f"providers.{name}.model", problem)
+
+
+def _address_where_needed(config: Config) -> Iterator[Conflict]:
+    for name, provider in config.providers.items():
         if provider.kind == "open_source" and provider.base_url is None:
             hint = 'Ollama: base_url = "http://127.0.0.1:11434/v1"'
-            yield Conflict(f"{key}.base_url", "is missing; kind open_source needs the server's address", hint=hint)
-        for only, kind in (("api", "openai"), ("region", "minimax"), ("replies", "scripted")):
-            if getattr(provider, only) and provider.kind != kind:
-                yield Conflict(f"{key}.{only}", f"only kind {kind} takes it", getattr(provider, only))
+            problem = "is missing; kind open_source needs the server's address"
+            yield Conflict(f"providers.{name}.base_url", problem, hint=hint)
+
+
+def _keys_of_one_kind(config: Config) -> Iterator[Conflict]:
+    for name, provider in config.providers.items():
+        for key, kind in (("api", "openai"), ("region", "minimax"), ("replies", "scripted")):
+            value = getattr(provider, key)
+            if value and provider.kind != kind:
+                yield Conflict(f"providers.{name}.{key}", f"only kind {kind} takes it", value)
 
 
 RULES = (
-    Rule(("provider", "providers"), _known_provider),
-    Rule(("providers",), _complete_providers),
+    Rule(("provider", "providers.*"), _known_provider),
+    Rule(("providers.*",), _sound_names),
+    Rule(("providers.*.kind", "providers.*.model"), _model_where_needed),
+    Rule(("providers.*.kind", "providers.*.base_url"), _address_where_needed),
+    Rule(("providers.*.kind", "providers.*.api", "providers.*.region", "providers.*.replies"), _keys_of_one_kind),
 )
 
 

@@ -2,8 +2,8 @@
 
 Theory of operation: pydantic judges shape and types in one pass and names everything that is wrong. What no single
 field can know (one trigger only, a gate that names a gather) stands in a table of `Rule`s, each with the keys it
-reads. When the first pass finds faults, the faulty entries are cut out, the rest is validated once more, and the
-rules that read none of the cut entries still have their say; so one call tells everything, and nothing twice.
+reads. When the first pass finds faults, the broken entries are taken out, the rest is validated once more, and the
+rules that read none of the broken entries still have their say; so one call tells everything, and nothing twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -65,7 +65,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[M]):
-    """A check across fields; `reads` are the dotted keys without which it cannot judge."""
+    """A check across fields; `reads` are the dotted keys (`*` is any) without which it cannot judge."""
 
     reads: tuple[str, ...]
     check: Callable[[M], Iterable[Conflict]]
@@ -250,16 +250,13 @@ def _faults(
         key = _dotted(finding.path)
         found = "" if finding.missing else shown(finding.input, key)
         yield Fault(file=file, key=key, found=found, problem=" or ".join(finding.problems), hint=finding.hint)
-    cut = {finding.path[:-1] if finding.missing else finding.path for finding in findings}
-    if not rules or () in cut:
-        return
+    broken = {finding.path for finding in findings}
     try:
-        rest = model.model_validate(_without(data, (), cut))
+        rest = model.model_validate(_mended(data, (), broken, model))
     except ValidationError:
-        return  # what was cut is needed by what remains: the rules have nothing sound to judge
-    broken = [_pattern(path) for path in cut]
+        return  # nothing sound is left to judge by
     for rule in rules:
-        if not any(_overlap(_pattern_of(key), path) for key in rule.reads for path in broken):
+        if not any(_covers(_keys(path), read.split(".")) for read in rule.reads for path in broken):
             yield from (_as_fault(conflict, file) for conflict in rule.check(rest))
 
 
@@ -365,32 +362,40 @@ def _dotted(path: Loc) -> str:
     return text
 
 
-def _without(node: Any, path: Loc, cut: Collection[Loc]) -> Any:
-    """Return a copy of the data without the entries at `cut`; a lost list item takes its whole list along."""
-    if isinstance(node, dict):
-        kept = {key: _without(value, (*path, key), cut) for key, value in node.items() if (*path, key) not in cut}
-        return {key: value for key, value in kept.items() if value is not _LOST}
+def _mended(node: Any, path: Loc, broken: Collection[Loc], model: type[Table]) -> Any:
+    """Return a copy of the data in which nothing is broken: the entry is left out or, where it must be, stands in.
+
+    No rule that reads a broken key sees the copy, so a stand-in deceives nobody.
+    """
     if isinstance(node, list):
-        if any((*path, index) in cut for index in range(len(node))):
-            return _LOST
-        kept_items = [_without(value, (*path, index), cut) for index, value in enumerate(node)]
-        return _LOST if any(item is _LOST for item in kept_items) else kept_items
-    return node
+        return [_mended(item, (*path, index), broken, model) for index, item in enumerate(node)]
+    if not isinstance(node, dict):
+        return node
+    copy = {}
+    for key, value in node.items():
+        here = (*path, key)
+        items = [(*here, index) for index in range(len(value))] if isinstance(value, list) else []
+        if here not in broken and not any(item in broken for item in items):
+            copy[key] = _mended(value, here, broken, model)
+    for table in _tables_at(model, path):
+        for key, known in table.model_fields.items():
+            if key not in copy and known.is_required():
+                copy[key] = _stand_in(known.annotation)
+    return copy
 
 
-_LOST = object()
+def _stand_in(annotation: Any) -> Any:
+    plain = next(_plain(annotation))
+    return get_args(plain)[0] if get_origin(plain) is Literal else "x"
 
 
-def _pattern(path: Loc) -> tuple[str, ...]:
+def _keys(path: Loc) -> tuple[str, ...]:
     return tuple(part for part in path if isinstance(part, str))
 
 
-def _pattern_of(key: str) -> tuple[str, ...]:
-    return tuple(key.split("."))
-
-
-def _overlap(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    return all(a == b for a, b in zip(one, other, strict=False))
+def _covers(broken: Sequence[str], read: Sequence[str]) -> bool:
+    """Tell whether what is broken is the entry that is read, or holds it."""
+    return len(broken) <= len(read) and all(b in (a, "*") for a, b in zip(broken, read, strict=False))
 
 
 def _plain(annotation: Any) -> Iterator[Any]:

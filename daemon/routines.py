@@ -322,9 +322,9 @@ RULES: tuple[Rule[Definition], ...] = (
     Rule(("trigger.cron", "trigger.every", "trigger.at", "trigger.on_start"), _one_trigger),
     Rule(("run.prompt", "run.mode", "gather"), _nothing_to_do),
     Rule(("run.mode", "run.tools", "run.required_tools"), _tools_fit_the_mode),
-    Rule(("gather",), _gathered_names),
-    Rule(("gate.changed", "gather"), _gate_knows_its_facts),
-    Rule(("deliver",), _deliveries),
+    Rule(("gather.name",), _gathered_names),
+    Rule(("gate.changed", "gather.name"), _gate_knows_its_facts),
+    Rule(("deliver.to", "deliver.path"), _deliveries),
 )
 
 
