@@ -1,0 +1,405 @@
+"""When a crontab line fires, as values: parse, next, prev, count.
+
+Theory of operation. The line is read as cronie reads it (crontab(5)), with L, LW, 5L and fri#2 besides. What makes it
+hard is the wall clock, which twice a year leaves minutes out or shows them twice. cron(8) knows two kinds of jobs:
+
+* the minute or the hour starts with `*` ("every half hour"): the job follows the wall clock. A minute that is left out
+  does not fire, one that is shown twice fires twice.
+* both are fixed ("at 02:30"): the job wants to run once that night. A minute that is left out fires right after the
+  jump, one that is shown twice fires the first time only.
+
+A change of more than three hours (a country crossing the date line) is a correction and not daylight saving: then
+every job follows the wall clock.
+
+So a local day is either plain, with one UTC offset from its first minute to its last, and all is arithmetic; or it is
+shifted, and its few instants are listed. Days near a jump can overlap in UTC (23:30 may come again after 00:00), hence
+the search looks one day further than it seems to need.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING, Protocol
+from zoneinfo import ZoneInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DAY = 86_400
+EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
+# 29 February on one given weekday comes every 28 years, and every 40 around a year like 2100.
+HORIZON_MONTHS = 50 * 12
+# cronie, src/cron.c: beyond three hours a clock change is a correction.
+CORRECTION = 3 * 3600
+
+LAST_DAY, LAST_WORKDAY = -1, -2
+EVERY, LAST = 0, -1
+MONTH_LENGTHS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+NICKNAMES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
+
+class CronError(ValueError):
+    """A crontab line cannot be read; says in which field, what was found there and what to write instead."""
+
+    def __init__(self, place: str, found: str, problem: str, hint: str = "") -> None:
+        self.place, self.found, self.problem, self.hint = place, found, problem, hint
+        super().__init__(f"{place} {found!r}: {problem}{f'; {hint}' if hint else ''}")
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    first: int
+    last: int
+    names: dict[str, int] = field(default_factory=dict)
+
+
+MINUTE = _Field("minute", 0, 59)
+HOUR = _Field("hour", 0, 23)
+DAY_OF_MONTH = _Field("day of month", 1, 31)
+MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+MONTH = _Field("month", 1, 12, {name: number for number, name in enumerate(MONTH_NAMES, 1)})
+WEEKDAY_NAMES = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+WEEKDAY = _Field("weekday", 0, 7, {name: number for number, name in enumerate(WEEKDAY_NAMES)})
+
+_TERM = re.compile(r"(?:\*|([a-z0-9]{1,9})(?:-([a-z0-9]{1,9}))?)(?:/([0-9]{1,9}))?")
+_NTH = re.compile(r"([a-z0-9]{1,9})#([0-9]+)")
+
+
+def parse(expr: str) -> Crontab:
+    """Read a crontab line of five fields, or a nickname such as @daily; raises CronError."""
+    text = expr.strip().lower()
+    if text.startswith("@"):
+        text = _nickname(text)
+    parts = text.split()
+    if len(parts) != 5:
+        seconds = "it has no seconds: for those there is every"
+        problem = f"has {len(parts)} fields, not the five minute hour day month weekday"
+        raise CronError("crontab", expr, problem, seconds if len(parts) == 6 else "for instance 30 8 * * 1-5")
+    minute, hour, day, month, weekday = parts
+    minutes, hours = _numbers(MINUTE, minute), _numbers(HOUR, hour)
+    crontab = Crontab(
+        expr=" ".join(parts),
+        minutes=tuple(sorted(minutes)),
+        hours=tuple(sorted(hours)),
+        days=frozenset(_days_of_month(day)),
+        months=frozenset(_numbers(MONTH, month)),
+        weekdays=frozenset(_weekdays(weekday)),
+        # crontab(5): "either may match", unless one of the two starts with a star
+        both=day.startswith("*") or weekday.startswith("*"),
+        follows_wall=minute.startswith("*") or hour.startswith("*"),
+    )
+    if crontab.both and not any(_exists(d, m) for d in crontab.days for m in crontab.months):
+        raise CronError(DAY_OF_MONTH.name, day, "no month of these is so long", "L is the last day of any month")
+    return crontab
+
+
+def weekdays(text: str) -> frozenset[int]:
+    """Read a weekday field without ordinals, such as mon-fri or sat,sun; 0 is Sunday."""
+    return frozenset(number % 7 for number in _numbers(WEEKDAY, text.strip().lower()))
+
+
+def next_fire(expr: str, tz: str, after: datetime) -> datetime | None:
+    """Return the first instant strictly after `after` at which `expr` fires in the zone named `tz`."""
+    return parse(expr).next(after, ZoneInfo(tz))
+
+
+def _nickname(text: str) -> str:
+    if text not in NICKNAMES:
+        known = "use on_start = true" if text == "@reboot" else f"known are {' '.join(NICKNAMES)}"
+        raise CronError("crontab", text, "is not a known nickname", known)
+    return NICKNAMES[text]
+
+
+def _exists(day: int, month: int) -> bool:
+    return day <= MONTH_LENGTHS[month - 1]  # the markers for last days are negative
+
+
+def _days_of_month(text: str) -> set[int]:
+    days: set[int] = set()
+    for term in text.split(","):
+        if term in ("l", "lw"):
+            days.add(LAST_DAY if term == "l" else LAST_WORKDAY)
+        else:
+            days |= _numbers(DAY_OF_MONTH, term, text)
+    return days
+
+
+def _weekdays(text: str) -> set[tuple[int, int]]:
+    """Return (weekday, which of them in the month); EVERY and LAST are no ordinals."""
+    days: set[tuple[int, int]] = set()
+    for term in text.split(","):
+        if nth := _NTH.fullmatch(term):
+            if nth[2] not in ("1", "2", "3", "4", "5"):
+                raise CronError(WEEKDAY.name, text, f"#{nth[2]} does not exist", "a month has #1 to #5 of a weekday")
+            days.add((_number(WEEKDAY, nth[1], text) % 7, int(nth[2])))
+        elif len(term) > 1 and term.endswith("l"):
+            days.add((_number(WEEKDAY, term[:-1], text) % 7, LAST))
+        else:
+            days |= {(number % 7, EVERY) for number in _numbers(WEEKDAY, term, text)}
+    return days
+
+
+def _numbers(spec: _Field, text: str, whole: str | None = None) -> set[int]:
+    """Return the numbers that `text`, a field or one term of the field `whole`, stands for."""
+    if text == "*":
+        return set(range(spec.first, spec.last + 1))
+    whole = whole or text
+    numbers: set[int] = set()
+    for term in text.split(","):
+        match = _TERM.fullmatch(term)
+        if match is None:
+            raise CronError(spec.name, whole, _puzzle(term), _hint(spec, term))
+        start, end, step = match.groups()
+        if start is None:
+            first, last = spec.first, spec.last
+        else:
+            first = _number(spec, start, whole)
+            last = _range_end(spec, start, end, whole) if end else spec.last if step else first
+        if step and int(step) == 0:
+            raise CronError(spec.name, whole, "a step of 0 never moves on", "write /1 or more")
+        numbers.update(range(first, last + 1, int(step or 1)))
+    return numbers
+
+
+def _number(spec: _Field, text: str, whole: str) -> int:
+    number = int(text) if text.isdecimal() else spec.names.get(text)
+    if number is None:
+        raise CronError(spec.name, whole, _puzzle(text), _hint(spec, text))
+    if not spec.first <= number <= spec.last:
+        raise CronError(spec.name, whole, f"{number} is not within {spec.first}-{spec.last}", _hint(spec, text))
+    return number
+
+
+def _range_end(spec: _Field, start: str, end: str, whole: str) -> int:
+    first, last = _number(spec, start, whole), _number(spec, end, whole)
+    if spec is WEEKDAY and end == "sun":
+        last = 7 if first > 0 else 0  # sat-sun: a week may end with its Sunday
+    if last < first:
+        around = f"write {start}-{spec.last},{spec.first}-{end}"
+        if spec is WEEKDAY:
+            around = f"write {start}-7" if end == "0" else f"write {start}-sun,mon-{end}"
+        raise CronError(spec.name, whole, f"{start}-{end} runs backwards", around)
+    return last
+
+
+def _puzzle(term: str) -> str:
+    return f"{term!r} is not understood" if term else "there is nothing before or after a comma"
+
+
+def _hint(spec: _Field, term: str) -> str:
+    """Return what a person who wrote `term` may have meant."""
+    if "?" in term:
+        return "for any, write *"
+    if term[:3] in spec.names and term.isalpha():
+        return f"write {term[:3]}"
+    if spec is DAY_OF_MONTH and ("l" in term or "w" in term):
+        return "known are L, the last day, and LW, the last workday of the month"
+    if spec is WEEKDAY and term == "l":
+        return "5L is the last Friday of the month"
+    words = f", {' '.join(spec.names)}" if spec.names else ""
+    sunday = ", 0 and 7 are Sunday" if spec is WEEKDAY else ""
+    return f"a {spec.name} is {spec.first}-{spec.last}{words}{sunday}; *, a-b, */n and lists with commas"
+
+
+# --- finding instants ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Crontab:
+    """A crontab line, read."""
+
+    expr: str
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[tuple[int, int]]
+    """(weekday with Sunday as 0, EVERY or LAST or 1 to 5)."""
+    both: bool
+    """Day of month and weekday must both match; else either will do."""
+    follows_wall: bool
+    """Minute or hour starts with a star."""
+    _calendar: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
+    """Matching days by the month's shape (weekday of its first, length): there are only 28 shapes."""
+
+    def next(self, after: datetime, zone: tzinfo) -> datetime | None:
+        """Return the first instant strictly after `after`, in UTC, or None if there is none in 50 years."""
+        return self._nearest(after, zone, 1)
+
+    def prev(self, at: datetime, zone: tzinfo) -> datetime | None:
+        """Return the last instant not later than `at`, in UTC, or None if there was none in 50 years."""
+        return self._nearest(at, zone, -1)
+
+    def count(self, after: datetime, until: datetime, zone: tzinfo) -> int:
+        """Return how many instants lie after `after` and not after `until`, without listing them."""
+        low, high = _second(after), _second(until)
+        if high <= low:
+            return 0
+        total, listed = 0, frozenset[int]()
+        last_day = until.astimezone(zone).toordinal() + 1
+        for day in self._matching_days(after.astimezone(zone).toordinal() - 1, 1):
+            if day > last_day:
+                break
+            instants = self._instants(day, zone)
+            total += instants.until(high) - instants.until(low)
+            # A job left out before midnight fires at the jump, and 00:00 may be that very instant.
+            total -= sum(low < s <= high and instants.until(s) > instants.until(s - 1) for s in listed)
+            listed = frozenset(instants.seconds) if isinstance(instants, _ShiftedDay) else frozenset()
+        return total
+
+    def _nearest(self, moment: datetime, zone: tzinfo, step: int) -> datetime | None:
+        second = _second(moment)
+        found: int | None = None
+        furthest: int | None = None
+        for day in self._matching_days(moment.astimezone(zone).toordinal() - step, step):
+            if furthest is not None and (day - furthest) * step > 0:
+                break
+            instants = self._instants(day, zone)
+            index = instants.until(second) - (step < 0)
+            if not 0 <= index < len(instants):
+                continue
+            here = instants.at(index)
+            found = here if found is None else min(found, here) if step > 0 else max(found, here)
+            if isinstance(instants, _PlainDay):
+                break
+            furthest = day + step
+        return None if found is None else datetime.fromtimestamp(found, UTC)
+
+    def _matching_days(self, ordinal: int, step: int) -> Iterator[int]:
+        """Yield the ordinals of matching local days, from `ordinal` on, forwards or backwards."""
+        start = date.fromordinal(ordinal)
+        year, month = start.year, start.month
+        for _ in range(HORIZON_MONTHS):
+            if not MINYEAR < year < MAXYEAR:
+                return
+            if month in self.months:
+                eve = date(year, month, 1).toordinal() - 1
+                length = date(year + month // 12, month % 12 + 1, 1).toordinal() - 1 - eve
+                for day in self._days_in((eve + 1) % 7, length)[::step]:
+                    if (eve + day - ordinal) * step >= 0:
+                        yield eve + day
+            year, month = divmod(year * 12 + month - 1 + step, 12)
+            month += 1
+
+    def _days_in(self, first: int, length: int) -> tuple[int, ...]:
+        """Return the matching days of a month of `length` days whose first is the weekday `first`."""
+        if (first, length) not in self._calendar:
+            by_date = {day for day in self.days if 0 < day <= length}
+            if LAST_DAY in self.days:
+                by_date.add(length)
+            if LAST_WORKDAY in self.days:
+                by_date.add(length - {0: 2, 6: 1}.get((first + length - 1) % 7, 0))
+            by_weekday = {
+                day
+                for day in range(1, length + 1)
+                for weekday in ((first + day - 1) % 7,)
+                if (weekday, EVERY) in self.weekdays
+                or (weekday, (day + 6) // 7) in self.weekdays
+                or (day + 7 > length and (weekday, LAST) in self.weekdays)
+            }
+            matching = by_date & by_weekday if self.both else by_date | by_weekday
+            self._calendar[first, length] = tuple(sorted(matching))
+        return self._calendar[first, length]
+
+    def _instants(self, ordinal: int, zone: tzinfo) -> _Instants:
+        """Return the instants of one local day."""
+        midnight = datetime.fromordinal(ordinal)
+        # fold tells which of two equal wall times is meant, so these two see every jump that touches the day
+        before = _offset(midnight.replace(tzinfo=zone, fold=0))
+        after = _offset(midnight.replace(hour=23, minute=59, tzinfo=zone, fold=1))
+        local = (ordinal - EPOCH_ORDINAL) * DAY
+        if before == after:
+            return _PlainDay(self, local - before)
+        jump = _jump(zone, local - before, local + DAY - after, abs(after - before))
+        follows_wall = self.follows_wall or abs(after - before) > CORRECTION
+        seconds: set[int] = set()
+        for wall in (local + 60 * (60 * hour + minute) for hour in self.hours for minute in self.minutes):
+            real = [s for s in (wall - before,) if s < jump] + [s for s in (wall - after,) if s >= jump]
+            seconds.update(real if follows_wall else (real or [jump])[:1])
+        return _ShiftedDay(sorted(seconds))
+
+
+class _Instants(Protocol):
+    """The instants of one local day in order, as seconds since the epoch."""
+
+    def __len__(self) -> int: ...
+
+    def at(self, index: int) -> int: ...
+
+    def until(self, second: int) -> int:
+        """Return how many of them are not later than `second`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PlainDay:
+    """A day with one UTC offset: nothing is listed, all is arithmetic."""
+
+    crontab: Crontab
+    midnight: int
+
+    def __len__(self) -> int:
+        return len(self.crontab.hours) * len(self.crontab.minutes)
+
+    def at(self, index: int) -> int:
+        hour, minute = divmod(index, len(self.crontab.minutes))
+        return self.midnight + 3600 * self.crontab.hours[hour] + 60 * self.crontab.minutes[minute]
+
+    def until(self, second: int) -> int:
+        hours, minutes = self.crontab.hours, self.crontab.minutes
+        hour, minute = divmod((second - self.midnight) // 60, 60)
+        index = bisect_left(hours, hour)
+        within = bisect_right(minutes, minute) if index < len(hours) and hours[index] == hour else 0
+        return index * len(minutes) + within
+
+
+@dataclass(frozen=True, slots=True)
+class _ShiftedDay:
+    """A day on which the wall clock jumps."""
+
+    seconds: list[int]
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def at(self, index: int) -> int:
+        return self.seconds[index]
+
+    def until(self, second: int) -> int:
+        return bisect_right(self.seconds, second)
+
+
+def _jump(zone: tzinfo, start: int, end: int, shift: int) -> int:
+    """Return the first second with the new offset; a wall time left out lies up to `shift` off its day."""
+    low, high = start - shift, end + shift
+    new = _offset(datetime.fromtimestamp(high, zone))
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _offset(datetime.fromtimestamp(middle, zone)) == new:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _offset(moment: datetime) -> int:
+    return (moment.utcoffset() or timedelta()) // timedelta(seconds=1)
+
+
+def _second(moment: datetime) -> int:
+    return int(moment.timestamp() // 1)
