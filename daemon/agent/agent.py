@@ -1,0 +1,264 @@
+"""The agent: a provider, functions, memory and a policy behind `process_message`.
+
+It can be used alone, as a library: only the provider is needed, and steps are then kept in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daemon.agent.hands import Hands, Judge, NoPolicy, Recorder
+from daemon.agent.loop import Limits, converse
+from daemon.agent.prompt import Persona, PromptContext, join, render
+from daemon.agent.transcript import PendingCall, Transcript, llm_step
+from daemon.errors import ProviderError, Retryable
+from daemon.models import Json, LLMMessage, LLMResponse, Reply, Step, StepKind, ToolContext
+
+if TYPE_CHECKING:
+    from daemon.functions import FunctionRegistry
+    from daemon.memory import Memory
+    from daemon.providers import LLMProvider
+
+NEVER = 10 * 365 * 86400.0  # seconds; a deadline for callers that have none
+
+
+class _Kept:
+    """Steps kept in memory, for an agent without a journal."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+
+    async def append(self, *steps: Step, durable: bool = False) -> None:
+        self.steps.extend(steps)
+
+
+class Agent:
+    """Answer messages by asking a model and running the functions it calls for.
+
+    `journal` keeps the steps; `steps` are those of an earlier attempt, which the next `process_message` goes on from.
+    `deadline` is in the event loop's time. `fallback` are providers to try, in order, when one fails for good.
+    """
+
+    def __init__(
+        self,
+        provider: LLMProvider,
+        tools: FunctionRegistry | None = None,
+        memory: Memory | None = None,
+        policy: Judge | None = None,
+        journal: Recorder | None = None,
+        *,
+        context: PromptContext | None = None,
+        system_prompt: str = "",
+        tool_context: ToolContext | None = None,
+        offered: Sequence[str] | None = None,
+        required_tools: Sequence[str] = (),
+        limits: Limits | None = None,
+        fallback: Sequence[LLMProvider] = (),
+        steps: Iterable[Step] = (),
+        deadline: float | None = None,
+        emit: Callable[[Json], None] = lambda _event: None,
+        redact: Callable[[str], str] = str,
+    ) -> None:
+        from daemon.functions import FunctionRegistry, ToolExecutor
+
+        self.registry = tools if tools is not None else FunctionRegistry()
+        self.memory, self.policy, self.journal = memory, policy or NoPolicy(), journal or _Kept()
+        self.context = context or _context_of_a_library_user()
+        self.limits, self.required_tools, self.deadline = limits or Limits(), required_tools, deadline
+        self.emit, self.redact = emit, redact
+        self.transcript = Transcript(steps)
+        self.start = 0
+        self._system_prompt = system_prompt
+        self._offered = offered
+        self._resumed = self.transcript.frozen is not None
+        self._chain = [provider, *fallback]
+        self._noted: list[Step] = []
+        self._executor = ToolExecutor(self.registry)
+        self._tool_context = tool_context or ToolContext(
+            run="", routine=self.context.routine, workspace=self.context.workspace, language=self.language
+        )
+
+    # --- what a program that uses the agent calls ---
+
+    async def process_message(self, text: str) -> Reply:
+        """Answer the message; an agent made from earlier steps goes on with the message it was in instead.
+
+        Raises ProviderError when no provider of the chain gave an answer.
+        """
+        if self._resumed:
+            self._resumed = False
+        else:
+            self.start = self.transcript.iterations
+            await self._open(text)
+        return await converse(self)
+
+    @property
+    def history(self) -> list[LLMMessage]:
+        """The conversation so far, the system prompt first."""
+        return list(self.transcript.messages)
+
+    def set_history(self, messages: Sequence[LLMMessage]) -> None:
+        """Take another conversation as the one so far; its first message may be a system prompt."""
+        self.transcript = Transcript()
+        self.transcript.messages.extend(messages)
+        if messages and messages[0].role == "system":
+            self.transcript.frozen = {"system": messages[0].content, "functions": self._schemas()}
+            self.transcript.functions = self._schemas() or None
+
+    def clear_history(self) -> None:
+        """Forget the conversation but keep the system prompt."""
+        self.set_history([message for message in self.transcript.messages[:1] if message.role == "system"])
+
+    def set_routine_name(self, name: str) -> None:
+        """Say for which routine the agent works; adds the rules of unattended runs to the prompt."""
+        self.context = replace(self.context, routine=name)
+        self._tool_context = replace(self._tool_context, routine=name)
+
+    def inject_skill_context(self, text: str) -> None:
+        """Put a skill's guide into the prompt."""
+        self.context = replace(self.context, skill=text)
+
+    def inject_identity_context(self, text: str) -> None:
+        """Put the owner's own words on who the agent is into the prompt."""
+        self.context = replace(self.context, identity=text)
+
+    def register_function(
+        self, name: str, description: str, func: Callable[..., Any], parameters: Json | None = None
+    ) -> None:
+        """Let the model call one more function."""
+        self.registry.register(name, description, func, parameters)
+
+    # --- what the loop calls ---
+
+    @property
+    def language(self) -> str:
+        return self.context.persona.language
+
+    @property
+    def silent_token(self) -> str:
+        return self.context.silent_token
+
+    @property
+    def provider(self) -> LLMProvider:
+        """The provider that is asked now: the first of the chain, or the one a failover led to."""
+        name = self.transcript.provider
+        return next((provider for provider in self._chain if provider.name == name), self._chain[0])
+
+    @property
+    def offered(self) -> list[str]:
+        """The names of the functions a model may call here."""
+        frozen = self.transcript.frozen
+        if frozen is not None:
+            return [function["name"] for function in frozen.get("functions") or ()]
+        return [function["name"] for function in self._schemas()]
+
+    def _schemas(self) -> list[Json]:
+        return list(self.registry.list_functions(self._offered))
+
+    async def _open(self, text: str) -> None:
+        """Render the prompt, once per conversation, and take in the message."""
+        if self.transcript.frozen is None:
+            recalled = await self.memory.excerpt(text, exclude_run=self._tool_context.run) if self.memory else ""
+            functions = self._schemas()
+            context = replace(self.context, recalled=recalled, tools=[function["name"] for function in functions])
+            sections = {"system": self._system_prompt} if self._system_prompt else render(context)
+            body: Json = {"system": join(sections), "sections": {name: len(part) for name, part in sections.items()}}
+            body |= {"functions": functions, "provider": self.provider.name, "model": self.provider.model_name}
+            self._note(Step(kind=StepKind.PROMPT, iteration=0, body=body))
+        iteration = self.transcript.iterations
+        self._note(Step(kind=StepKind.MESSAGE, iteration=iteration, body={"text": text, "source": "goal"}))
+
+    async def ask(self) -> None:
+        """Ask the model, or the next one of the chain that answers."""
+        await self._commit(durable=False)
+        loop, iteration = asyncio.get_running_loop(), self.transcript.iterations + 1
+        begin = loop.time()
+        while True:
+            self.emit({"type": "thinking", "provider": self.provider.name, "iteration": iteration})
+            try:
+                response = await self._ask(self.provider, begin)
+                break
+            except ProviderError as error:
+                following = self._chain.index(self.provider) + 1
+                if following >= len(self._chain):
+                    raise
+                body = {
+                    "from": self.provider.name,
+                    "to": self._chain[following].name,
+                    "reason": self.redact(str(error)),
+                }
+                self._note(Step(kind=StepKind.FAILOVER, iteration=iteration, body=body))
+                await self._commit(durable=False)
+        self._note(llm_step(response, iteration, loop.time() - begin))
+
+    async def _ask(self, provider: LLMProvider, begin: float) -> LLMResponse:
+        from daemon.providers.retry import ask
+
+        loop, limits = asyncio.get_running_loop(), self.limits
+        deadline = self.deadline if self.deadline is not None else loop.time() + NEVER
+        following = self._chain[self._chain.index(provider) + 1 :][:1]
+        # `offline` must not hide a vendor's short fault: it steps in only after the vendor has failed for a while
+        patience = begin + limits.offline_after if following and following[0].kind == "offline" else 0.0
+        while True:
+            try:
+                return await ask(
+                    provider,
+                    self.transcript.messages,
+                    self.transcript.functions if provider.supports_function_calling() else None,
+                    deadline=deadline,
+                    attempts=limits.attempts,
+                    backoff=limits.backoff,
+                    temperature=limits.temperature,
+                    max_tokens=limits.max_tokens,
+                    routine=self.context.routine or None,
+                )
+            except Retryable as error:
+                wait = error.retry_after if error.retry_after is not None else limits.backoff * 2**limits.attempts
+                if loop.time() + wait >= min(patience, deadline):
+                    raise
+                await asyncio.sleep(wait)
+
+    async def act(self, pending: Sequence[PendingCall], allowance: int) -> None:
+        """Run the calls that have no result yet."""
+        hands = Hands(
+            registry=self.registry,
+            executor=self._executor,
+            policy=self.policy,
+            context=self._tool_context,
+            offered=self.offered,
+            redact=self.redact,
+        )
+        await hands.act(pending, self.transcript.iterations, self._note, self._commit, allowance=allowance)
+
+    def nudge(self, text: str) -> None:
+        """Remind a model that said nothing."""
+        self._note(
+            Step(kind=StepKind.MESSAGE, iteration=self.transcript.iterations, body={"text": text, "source": "nudge"})
+        )
+
+    def flush(self) -> None:
+        """Hand the last steps to the journal without waiting: whatever is written next stands behind them."""
+        if self._noted:
+            steps, self._noted = self._noted, []
+            task = asyncio.ensure_future(self.journal.append(*steps))
+            # a fault of this write shows itself again in the write that ends the run
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _note(self, step: Step) -> None:
+        self.transcript.add(step)
+        self._noted.append(step)
+
+    async def _commit(self, durable: bool) -> None:
+        if self._noted:
+            steps, self._noted = self._noted, []
+            await self.journal.append(*steps, durable=durable)
+
+
+def _context_of_a_library_user() -> PromptContext:
+    now = datetime.now().astimezone()
+    return PromptContext(persona=Persona(), workspace=Path.cwd(), now=now, zone=now.tzinfo or UTC)

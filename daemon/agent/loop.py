@@ -1,0 +1,198 @@
+"""The loop: ask, act, remember, until a reply or a limit.
+
+`settle` looks at a transcript and says whether it is over, and how; `converse` does whatever is still missing. Both the
+first attempt of a run and one resumed after a crash come through here, so nothing may be kept outside the transcript.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from daemon.agent.texts import say
+from daemon.models import Reply, Status, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from daemon.agent.transcript import PendingCall, Transcript
+    from daemon.models import Json, LLMResponse
+
+FINISH = "finish"
+CHARACTERS_PER_TOKEN = (
+    4  # the usual estimate for Latin text; corrected by the vendor's own count from the second call on
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """How far one message may go; a limit that is reached is never a success."""
+
+    max_iterations: int = 10
+    max_tool_calls: int = 40
+    tokens: int | None = None
+    """All tokens of the run, sent and received; looked at before each call."""
+    temperature: float | None = None
+    max_tokens: int | None = None
+    """Of one answer."""
+    attempts: int = 3
+    """Of one model call; then the next provider is asked, or the run is put off."""
+    backoff: float = 1.0
+    """Seconds before the second attempt of one call."""
+    offline_after: float = 300.0
+    """Seconds a vendor must have failed before `offline` may answer in its place."""
+
+
+class Conversation(Protocol):
+    """What the loop needs of an agent."""
+
+    @property
+    def transcript(self) -> Transcript: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def language(self) -> str: ...
+    @property
+    def silent_token(self) -> str: ...
+    @property
+    def required_tools(self) -> Sequence[str]: ...
+    @property
+    def start(self) -> int:
+        """The iterations that earlier messages of the same conversation took."""
+
+    async def ask(self) -> None: ...
+    async def act(self, pending: Sequence[PendingCall], allowance: int) -> None: ...
+    def nudge(self, text: str) -> None: ...
+    def flush(self) -> None: ...
+
+
+async def converse(talk: Conversation) -> Reply:
+    """Go on with the conversation until it is settled."""
+    while True:
+        transcript = talk.transcript
+        if pending := transcript.pending:
+            judged = sum(not call.started for call in pending)
+            done = len(transcript.calls) - (len(pending) - judged)
+            await talk.act(pending, talk.limits.max_tool_calls - done)
+        elif reply := settle(talk):
+            talk.flush()
+            return reply
+        elif _stalled(transcript):
+            talk.nudge(say("nudge", talk.language))
+        else:
+            await talk.ask()
+
+
+def settle(talk: Conversation) -> Reply | None:
+    """Return the reply if the conversation is over, else None."""
+    transcript, limits = talk.transcript, talk.limits
+    answer, turn = transcript.last, transcript.iterations - talk.start
+    if turn == 0 or answer is None:
+        return _capped(talk, "cap_tokens", limits.tokens) if _too_dear(transcript, limits.tokens) else None
+    if finished := _finish_call(transcript):
+        return _finished(talk, finished)
+    if transcript.messages[-1].role == "assistant":
+        return _answered(talk, answer)
+    if len(transcript.calls) > limits.max_tool_calls:
+        return _capped(talk, "cap_tool_calls", limits.max_tool_calls)
+    if turn >= limits.max_iterations:
+        return _capped(talk, "cap_iterations", limits.max_iterations)
+    if _too_dear(transcript, limits.tokens):
+        return _capped(talk, "cap_tokens", limits.tokens)
+    return None
+
+
+def _answered(talk: Conversation, answer: LLMResponse) -> Reply | None:
+    """Judge an answer that asks for no call."""
+    match answer.finish_reason:
+        case "refusal" | "content_filter":
+            declined = "the model, or its vendor's filter, declined to answer"
+            return _reply(talk, answer.content, Status.FAILED, detail=declined)
+        case "length":
+            note = say("cap_length", talk.language)
+            return _reply(talk, f"{answer.content}\n\n{note}".strip(), Status.FAILED, detail=note.strip("[]"))
+        case "context":
+            return _reply(talk, answer.content, Status.FAILED, detail="the conversation outgrew the model's context")
+        case "pause":
+            return None  # the vendor wants the same conversation again to go on
+    text = answer.content.strip()
+    if text:
+        silent = bool(talk.silent_token) and text == talk.silent_token
+        return _reply(talk, "" if silent else text, Status.SUCCEEDED, silent=silent)
+    if talk.transcript.nudges:
+        return _reply(talk, "", Status.FAILED, detail="the model answered twice with neither text nor a call")
+    return None
+
+
+def _stalled(transcript: Transcript) -> bool:
+    answer = transcript.last
+    return (
+        answer is not None
+        and transcript.messages[-1].role == "assistant"
+        and answer.finish_reason != "pause"
+        and not answer.content.strip()
+    )
+
+
+def _finish_call(transcript: Transcript) -> Json | None:
+    answer = transcript.last
+    if answer is None or transcript.messages[-1].role != "tool":
+        return None
+    keys = (f"{transcript.iterations}.{place}" for place in range(len(answer.function_calls)))
+    calls = [transcript.calls[key] for key in keys if key in transcript.calls]
+    return next((call for call in calls if call["name"] == FINISH and call["ok"]), None)
+
+
+def _finished(talk: Conversation, call: Json) -> Reply:
+    """Turn the model's own `finish` into a reply."""
+    arguments = call["arguments"]
+    reason = str(arguments.get("reason") or "")
+    text = str(arguments.get("report") or "").strip() or talk.transcript.last_text.strip()
+    if arguments.get("status") == "failed":
+        return _reply(
+            talk, text or reason, Status.FAILED, detail=reason or "the agent declared failure without a reason"
+        )
+    if arguments.get("notify") is False:
+        return _reply(talk, "", Status.SUCCEEDED, silent=True, detail=reason or None)
+    if not (text or reason):
+        return _reply(talk, "", Status.FAILED, detail="the agent finished without a report")
+    return _reply(talk, text or reason, Status.SUCCEEDED)
+
+
+def _capped(talk: Conversation, key: str, limit: int | None) -> Reply:
+    note = say(key, talk.language, limit=limit)
+    content = f"{talk.transcript.last_text.strip()}\n\n{note}".strip()
+    return _reply(talk, content, Status.FAILED, detail=note.strip("[]"))
+
+
+def _reply(
+    talk: Conversation, content: str, status: Status, *, silent: bool = False, detail: str | None = None
+) -> Reply:
+    calls = tuple(talk.transcript.calls.values())
+    if status is Status.SUCCEEDED:
+        # a tool that the routine cannot do without: its last call decides, so that a repaired mistake is forgiven
+        last = {call["name"]: call["ok"] for call in calls}
+        broken = [name for name in talk.required_tools if last.get(name) is False]
+        if broken:
+            status, silent = Status.FAILED, False
+            detail = f"a required tool was denied or failed: {', '.join(broken)}"
+    return Reply(
+        content=content,
+        function_calls=calls,
+        iterations=talk.transcript.iterations - talk.start,
+        usage=talk.transcript.usage,
+        status=status,
+        silent=silent,
+        detail=detail,
+    )
+
+
+def _too_dear(transcript: Transcript, budget: int | None) -> bool:
+    """Say whether one more call would pass the budget; the next call sends at least what the last one sent and got."""
+    if budget is None:
+        return False
+    last = transcript.last.usage if transcript.last else Usage()
+    coming = last.input + last.output
+    if not coming:
+        coming = sum(len(message.content) for message in transcript.messages) // CHARACTERS_PER_TOKEN
+    return transcript.usage.total + coming > budget

@@ -1,0 +1,155 @@
+"""The system prompt: an ordered table of sections, rendered once per run and then frozen.
+
+Changing the order is a change of one line of SECTIONS. Each section is a function of the context that returns its text,
+or None when it has nothing to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from daemon.agent.texts import paragraph
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+    from pathlib import Path
+
+PREVIOUS_REPORT_CHARACTERS = 2_000  # enough to see what was said last time, not enough to be copied
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Persona:
+    """Who the agent is and for whom it works."""
+
+    name: str = "agentd"
+    user_name: str = ""
+    persona: str = ""
+    language: str = "en"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PromptContext:
+    """Everything a prompt is made of."""
+
+    persona: Persona
+    workspace: Path
+    now: datetime
+    zone: tzinfo
+    tools: Sequence[str] = ()
+    policy: str = ""
+    recalled: str = ""
+    identity: str = ""
+    """Texts of USER.md, SOUL.md and AGENT.md."""
+    skill: str = ""
+    routine: str = ""
+    """Empty where the agent answers a person."""
+    slot: datetime | None = None
+    """None for a run started by hand."""
+    lateness: float = 0.0
+    """Seconds after the slot; told from a minute on."""
+    was_down: bool = False
+    silent_token: str = ""
+    previous_report: str = ""
+    previous_at: datetime | None = None
+    approach: str = ""
+    sections: Mapping[str, str] = field(default_factory=dict)
+    """The routine's own sections, in order."""
+
+    def say(self, key: str, **fields: object) -> str:
+        return paragraph(key, self.persona.language, **fields)
+
+    def local(self, moment: datetime) -> str:
+        return f"{moment.astimezone(self.zone):%Y-%m-%d %H:%M %Z (UTC%z, %A)}"
+
+
+def render(context: PromptContext) -> dict[str, str]:
+    """Return the sections by name, in order, empty ones left out; their texts joined by blank lines are the prompt."""
+    return {name: text for name, section in SECTIONS if (text := section(context))}
+
+
+def join(sections: Mapping[str, str]) -> str:
+    """Return the sections as one prompt."""
+    return "\n\n".join(sections.values())
+
+
+def _identity(context: PromptContext) -> str:
+    who = context.persona
+    lines = [context.say("identity", name=who.name, user=who.user_name or context.say("somebody"))]
+    lines += [text for text in (who.persona.strip(), context.identity.strip()) if text]
+    return "\n".join([*lines, context.say("language")])
+
+
+def _tools(context: PromptContext) -> str | None:
+    return context.say("tools", names=", ".join(context.tools)) if context.tools else None
+
+
+def _safety(context: PromptContext) -> str:
+    policy = context.say("policy", policy=context.policy) if context.policy and context.tools else ""
+    return "\n".join(text for text in (context.say("safety"), policy) if text)
+
+
+def _memory(context: PromptContext) -> str | None:
+    parts = [context.say("memory", recalled=context.recalled)] if context.recalled else []
+    if "memory_store" in context.tools:
+        parts.append(context.say("memory_tools"))
+    return "\n".join(parts) or None
+
+
+def _skill(context: PromptContext) -> str | None:
+    return context.skill or None
+
+
+def _environment(context: PromptContext) -> str:
+    now = context.local(context.now)
+    lines = [context.say("environment", workspace=context.workspace, now=now)]
+    if context.slot is not None and context.lateness >= 60:
+        why = "caught_up" if context.was_down else "late"
+        late = context.say(why, late=_span(context.lateness))
+        lines.append(context.say("scheduled", slot=context.local(context.slot), now=now, why=late))
+    return "\n".join(lines)
+
+
+def _span(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    days, hours = minutes // 1440, minutes // 60 % 24
+    return " ".join(f"{count} {unit}" for count, unit in ((days, "d"), (hours, "h"), (minutes % 60, "min")) if count)
+
+
+def _principles(context: PromptContext) -> str | None:
+    return context.say("principles") if context.tools else None
+
+
+def _routine(context: PromptContext) -> str | None:
+    if not context.routine:
+        return None
+    lines = [context.say("routine", routine=context.routine), context.say("failure")]
+    if context.silent_token:
+        lines.append(context.say("silence", token=context.silent_token))
+    if context.previous_report:
+        report = context.previous_report[:PREVIOUS_REPORT_CHARACTERS]
+        when = context.local(context.previous_at) if context.previous_at else "?"
+        lines.append(context.say("previous", when=when, report=report))
+    if context.approach:
+        name = f"routine:{context.routine}:approach"
+        lines.append(context.say("approach", name=name, approach=context.approach))
+    return "\n".join(lines)
+
+
+def _own_sections(context: PromptContext) -> str | None:
+    return "\n\n".join(f"## {title}\n{text.strip()}" for title, text in context.sections.items()) or None
+
+
+SECTIONS: tuple[tuple[str, Callable[[PromptContext], str | None]], ...] = (
+    ("identity", _identity),
+    ("tools", _tools),
+    ("safety", _safety),
+    ("memory", _memory),
+    ("skill", _skill),
+    ("environment", _environment),
+    ("principles", _principles),
+    ("routine", _routine),
+    ("own sections", _own_sections),
+)

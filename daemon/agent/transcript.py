@@ -1,0 +1,190 @@
+"""A run's conversation, read from its steps.
+
+Theory of operation: the journal's steps are the only truth. A live run and a run resumed after kill -9 both hold a
+Transcript, grown step by step with `add`; whatever is asked of it (the messages for the model, the calls still without
+a result, the counters that limits look at) follows from the steps alone. Nothing is ever taken back or shortened:
+several vendors verify that a conversation only grows, and all of them cache by its prefix.
+
+Steps of iteration 0 are the gather: their calls and results are facts of the goal message, not messages of their own.
+
+A call's key in the journal is its place, `3.0` being the first call of iteration 3: some servers give the same id to
+several calls of a run, or none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+from daemon.models import FunctionCall, LLMMessage, LLMResponse, Step, StepKind, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from daemon.models import Json, ToolResult, Verdict
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PendingCall:
+    """A call without a result."""
+
+    key: str
+    call: FunctionCall
+    started: bool
+    """It was journalled as about to start: whether it took effect is unknown."""
+    repeatable: bool
+    """The journal says that running it again does no harm."""
+
+
+class Transcript:
+    """The conversation of one run; grows by `add` only."""
+
+    def __init__(self, steps: Iterable[Step] = ()) -> None:
+        self.messages: list[LLMMessage] = []
+        self.functions: list[Json] | None = None
+        self.frozen: Json | None = None
+        """The body of the `prompt` step: what was rendered once and stays as it is."""
+        self.iterations = 0
+        self.usage = Usage()
+        self.calls: dict[str, Json] = {}
+        """What became of each call that was judged, by key, in order."""
+        self.provider: str | None = None
+        """The provider of the last failover, if any."""
+        self.last: LLMResponse | None = None
+        self.nudges = 0
+        self.gathered: dict[str, Json] = {}
+        """Results of the gather by call id."""
+        self._open: dict[str, PendingCall] = {}
+        self._results: dict[str, LLMMessage] = {}
+        self._turn: list[str] = []
+        for step in steps:
+            self.add(step)
+
+    def add(self, step: Step) -> None:
+        """Take in one more step."""
+        match step.kind:
+            case StepKind.PROMPT:
+                self.frozen = step.body
+                self.functions = step.body.get("functions") or None
+                self.messages.append(LLMMessage(role="system", content=step.body["system"]))
+            case StepKind.MESSAGE:
+                self.messages.append(LLMMessage(role="user", content=step.body["text"]))
+                self.nudges += step.body.get("source") == "nudge"
+            case StepKind.FAILOVER:
+                self.provider = step.body["to"]
+            case StepKind.LLM:
+                self._add_reply(step)
+            case StepKind.CALL:
+                self._add_call(step)
+            case StepKind.RESULT:
+                self._add_result(step)
+
+    def _add_reply(self, step: Step) -> None:
+        self.last = response = response_from(step.body)
+        self.iterations = step.iteration
+        self.usage += response.usage
+        self.messages.append(response.as_message())
+        self._open = {
+            key: PendingCall(key=key, call=call, started=False, repeatable=False)
+            for key, call in ((f"{step.iteration}.{place}", call) for place, call in enumerate(response.function_calls))
+        }
+        self._turn = list(self._open)
+        self._results = {}
+
+    def _add_call(self, step: Step) -> None:
+        if step.iteration == 0:
+            return
+        pending = self._open[str(step.call_id)]
+        self._open[pending.key] = replace(pending, started=True, repeatable=bool(step.body.get("repeatable")))
+        call = pending.call
+        record = {"name": call.name, "arguments": call.arguments, "id": call.id, "verdict": step.body.get("verdict")}
+        self.calls[pending.key] = {**record, "ok": None}
+
+    def _add_result(self, step: Step) -> None:
+        if step.iteration == 0:
+            self.gathered[str(step.call_id)] = step.body
+            return
+        pending = self._open.pop(str(step.call_id))
+        self._results[pending.key] = LLMMessage(
+            role="tool",
+            content=step.body["text"],
+            name=pending.call.name,
+            tool_call_id=pending.call.id,
+            ok=step.body["ok"],
+        )
+        self.calls[pending.key]["ok"] = step.body["ok"]
+        # results stand in call order, whichever came first; they become messages when the turn is complete
+        if not self._open:
+            self.messages.extend(self._results[key] for key in self._turn)
+
+    @property
+    def pending(self) -> list[PendingCall]:
+        """The calls of the last turn without a result, in order."""
+        return list(self._open.values())
+
+    @property
+    def last_text(self) -> str:
+        """The newest text of the model, empty if it has said nothing."""
+        return next((m.content for m in reversed(self.messages) if m.role == "assistant" and m.content.strip()), "")
+
+
+def llm_step(response: LLMResponse, iteration: int, seconds: float) -> Step:
+    """Return the step that records a model's answer."""
+    body: Json = {
+        "content": response.content,
+        "calls": [_without_empty(asdict(call)) for call in response.function_calls],
+        "finish": response.finish_reason,
+        "usage": asdict(response.usage),
+        "model": response.model,
+        "seconds": round(seconds, 3),
+    }
+    if response.reasoning:
+        body["reasoning"] = response.reasoning
+    if response.provider_extras:
+        body["extras"] = response.provider_extras
+    if response.request_id:
+        body["request_id"] = response.request_id
+    return Step(kind=StepKind.LLM, iteration=iteration, body=body)
+
+
+def response_from(body: Json) -> LLMResponse:
+    """Return the answer that an `llm` step recorded."""
+    return LLMResponse(
+        content=body["content"],
+        function_calls=tuple(
+            FunctionCall(
+                name=call["name"], arguments=call.get("arguments", {}), id=call.get("id"), invalid=call.get("invalid")
+            )
+            for call in body["calls"]
+        ),
+        finish_reason=body["finish"],
+        usage=Usage(**body["usage"]),
+        reasoning=body.get("reasoning", ""),
+        provider_extras=body.get("extras"),
+        model=body.get("model", ""),
+        request_id=body.get("request_id"),
+    )
+
+
+def call_step(key: str, call: FunctionCall, iteration: int, verdict: Verdict | None, *, repeatable: bool) -> Step:
+    """Return the step that stands before a call starts."""
+    body: Json = {"tool": call.name, "arguments": call.arguments, "repeatable": repeatable}
+    if call.invalid:
+        body["invalid"] = call.invalid
+    if verdict is not None:
+        body["verdict"] = _without_empty(
+            {"effect": verdict.effect.value, "rule": verdict.rule, "reason": verdict.reason, "allowed": verdict.allowed}
+        )
+    return Step(kind=StepKind.CALL, iteration=iteration, call_id=key, body=body)
+
+
+def result_step(key: str, call: FunctionCall, iteration: int, result: ToolResult, seconds: float) -> Step:
+    """Return the step that records how a call ended."""
+    body: Json = {"tool": call.name, "ok": result.ok, "text": result.text, "seconds": round(seconds, 3)}
+    if iteration == 0 and result.value is not None:
+        body["value"] = result.value  # gates and the next report compare it
+    return Step(kind=StepKind.RESULT, iteration=iteration, call_id=key, body=body)
+
+
+def _without_empty(fields: Json) -> Json:
+    return {key: value for key, value in fields.items() if value not in (None, "")}

@@ -1,0 +1,55 @@
+"""What of a run is worth remembering, and in which pieces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from daemon.memory import Segment
+from daemon.models import SegmentType, Step, StepKind
+
+if TYPE_CHECKING:
+    from daemon.models import Reply, Run
+
+RESULT_CHARACTERS = 1_200  # of a tool's output: its beginning and end say what it was; the whole is in the journal
+
+
+def segments(goal: str, steps: Iterable[Step], now: datetime) -> list[Segment]:
+    """Return the run as anchored pieces, in the order they happened."""
+    pieces: list[tuple[int, SegmentType, str, str, datetime]] = [(0, SegmentType.USER_MESSAGE, goal, "goal", now)]
+    for step in steps:
+        at, body = step.at or now, step.body
+        match step.kind:
+            case StepKind.MESSAGE if body.get("source") not in ("goal", "nudge"):
+                pieces.append((step.iteration, SegmentType.USER_MESSAGE, body["text"], "person", at))
+            case StepKind.LLM:
+                if body.get("reasoning"):
+                    pieces.append((step.iteration, SegmentType.REASONING, body["reasoning"], "agent", at))
+                if body["content"].strip():
+                    pieces.append((step.iteration, SegmentType.RESPONSE, body["content"], "agent", at))
+                for call in body["calls"]:
+                    text = f"{call['name']} {json.dumps(call.get('arguments', {}), ensure_ascii=False)}"
+                    pieces.append((step.iteration, SegmentType.TOOL_CALL, text, "agent", at))
+            case StepKind.RESULT:
+                pieces.append((step.iteration, SegmentType.TOOL_RESULT, _ends_of(body["text"]), body["tool"], at))
+    counters: dict[int, int] = {}
+    result = []
+    for iteration, kind, text, who, at in pieces:
+        place = counters[iteration] = counters.get(iteration, -1) + 1
+        result.append(Segment(iteration=iteration, segment=place, type=kind, timestamp=at, text=text, who=who))
+    return result
+
+
+def _ends_of(text: str) -> str:
+    if len(text) <= RESULT_CHARACTERS:
+        return text
+    half = RESULT_CHARACTERS // 2
+    return f"{text[:half]}\n[…]\n{text[-half:]}"
+
+
+def conversation_item(run: Run, reply: Reply) -> str:
+    """Return the one line that is kept of a run where no model writes a summary."""
+    first = next((line.strip("# ").strip() for line in reply.content.splitlines() if line.strip()), "nothing to report")
+    return f"{run.routine}, {run.slot:%Y-%m-%d %H:%M} UTC: {run.goal.strip().splitlines()[0] if run.goal.strip() else ''} → {first}"

@@ -1,0 +1,126 @@
+"""Who lives which run, and how many at once.
+
+An executor is told run ids and nothing else. Being told twice, late or not at all harms nobody: the journal says
+whether a run is there to be taken, and at the next start every run that is left over is told again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
+from typing import Protocol
+
+import structlog
+
+from daemon.models import Run, Status
+
+log = structlog.get_logger()
+
+
+class Executor(Protocol):
+    """Where the engine hands a run on."""
+
+    async def submit(self, run: Run) -> None: ...
+
+
+class LocalExecutor:
+    """Live runs as tasks of this process, at most `max_concurrent` at a time, first come, first served."""
+
+    def __init__(
+        self, live: Callable[[str], Awaitable[Run | None]], *, max_concurrent: int, clock: Callable[[], datetime]
+    ) -> None:
+        self._live, self._max, self._clock = live, max_concurrent, clock
+        self.running: dict[str, asyncio.Task[None]] = {}
+        self._ready: deque[str] = deque()
+        self._later: list[tuple[datetime, str]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stopping = False
+
+    async def submit(self, run: Run) -> None:
+        """Live the run as soon as there is room, not before its `not_before`."""
+        if run.not_before is not None and run.not_before > self._clock():
+            heapq.heappush(self._later, (run.not_before, run.id))
+            self._arm()
+        elif run.id not in self.running and run.id not in self._ready:
+            self._ready.append(run.id)
+            self._next()
+
+    async def submit_all(self, runs: Iterable[Run]) -> None:
+        """Take up what an earlier process left."""
+        for run in runs:
+            await self.submit(run)
+
+    def queue_position(self, run_id: str) -> int | None:
+        """Return how many runs stand before this one, or None if it does not wait for room."""
+        return self._ready.index(run_id) if run_id in self._ready else None
+
+    def interrupt(self, run_id: str) -> bool:
+        """Stop the run where it is, tools included; the journal says whether that cancels or suspends it."""
+        task = self.running.get(run_id)
+        return task.cancel() if task else False
+
+    async def idle(self) -> None:
+        """Wait until no run is lived."""
+        await self._idle.wait()
+
+    async def stop(self, grace: float) -> None:
+        """Start nothing more, wait up to `grace` seconds for the runs under way, then suspend them."""
+        self._stopping = True
+        if self._timer:
+            self._timer.cancel()
+        if self.running:
+            log.info("executor.draining", runs=list(self.running), grace=grace)
+        try:
+            await asyncio.wait_for(self._idle.wait(), grace)
+        except TimeoutError:
+            tasks = list(self.running.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _next(self) -> None:
+        while self._ready and len(self.running) < self._max and not self._stopping:
+            run_id = self._ready.popleft()
+            self._idle.clear()
+            task = asyncio.create_task(self._one(run_id), name=f"run {run_id}")
+            self.running[run_id] = task
+            task.add_done_callback(lambda _task, run_id=run_id: self._done(run_id))
+
+    async def _one(self, run_id: str) -> None:
+        try:
+            run = await self._live(run_id)
+        except Exception:  # one run's fault must not stop the others; the run is taken up again at the next start
+            log.exception("run.crashed", run=run_id)
+            return
+        if run is not None and run.status is Status.QUEUED and run.not_before is not None:
+            heapq.heappush(self._later, (run.not_before, run.id))
+            self._arm()
+
+    def _done(self, run_id: str) -> None:
+        self.running.pop(run_id, None)
+        self._next()
+        if not self.running:
+            self._idle.set()
+
+    def _arm(self) -> None:
+        """Stand one timer at the earliest moment a run may be tried again."""
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if self._later and not self._stopping:
+            wait = (self._later[0][0] - self._clock()).total_seconds()
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, wait), self._ripen)
+
+    def _ripen(self) -> None:
+        now = self._clock()
+        while self._later and self._later[0][0] <= now:
+            _, run_id = heapq.heappop(self._later)
+            if run_id not in self.running and run_id not in self._ready:
+                self._ready.append(run_id)
+        self._next()
+        self._arm()

@@ -1,0 +1,107 @@
+"""Facts collected before the first model call, and what changed in them since the last report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from daemon.agent import Hands, Transcript
+from daemon.agent.transcript import PendingCall
+from daemon.facts import Fact, lay_out
+from daemon.models import FunctionCall, Step, StepKind
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from daemon.models import Json
+    from daemon.routines import Gate, Gather
+
+
+def key_of(name: str) -> str:
+    """Return the journal's key for a gather step."""
+    return f"gather.{name}"
+
+
+async def gather(
+    wanted: Sequence[Gather],
+    *,
+    hands: Hands,
+    steps: Sequence[Step],
+    record: Callable[..., Awaitable[object]],
+    before: Mapping[str, Any],
+) -> list[Fact]:
+    """Collect the facts; those that an earlier attempt of the run has collected are taken from its steps.
+
+    `before` holds the values of the last good run by name: what differs from them is told in words.
+    """
+    done = Transcript(steps).gathered
+    started = {step.call_id: step for step in steps if step.kind is StepKind.CALL and step.iteration == 0}
+    noted: list[Step] = []
+
+    def note(step: Step) -> None:
+        noted.append(step)
+        if step.kind is StepKind.RESULT:
+            done[str(step.call_id)] = step.body
+
+    async def commit(durable: bool) -> None:
+        await record(*noted, durable=durable)
+        noted.clear()
+
+    missing = [_pending(each, started.get(key_of(each.name))) for each in wanted if key_of(each.name) not in done]
+    if missing:
+        await hands.act(missing, 0, note, commit)
+        await commit(durable=False)
+    return [_fact(each, done[key_of(each.name)], hands, before.get(each.name)) for each in wanted]
+
+
+def _pending(wanted: Gather, started: Step | None) -> PendingCall:
+    call = FunctionCall(name=wanted.tool, arguments=dict(wanted.args), id=key_of(wanted.name))
+    repeatable = bool(started and started.body.get("repeatable"))
+    return PendingCall(key=key_of(wanted.name), call=call, started=started is not None, repeatable=repeatable)
+
+
+def _fact(wanted: Gather, result: Json, hands: Hands, before: Any) -> Fact:
+    value, ok = result.get("value"), bool(result["ok"])
+    definition = hands.registry.get_function(wanted.tool)
+    tell = definition.changes if definition else None
+    changes = tell(before, value) if ok and tell and before is not None and value is not None else []
+    text = hands.redact(lay_out(value)) if isinstance(value, dict | list) and ok else str(result["text"])
+    return Fact(
+        name=wanted.name,
+        tool=wanted.tool,
+        ok=ok,
+        text=text,
+        value=value,
+        changes=tuple(hands.redact(change) for change in changes),
+    )
+
+
+def values_of(steps: Iterable[Step]) -> dict[str, Any]:
+    """Return what an earlier run gathered, by name."""
+    return {
+        str(step.call_id).removeprefix("gather."): step.body["value"]
+        for step in steps
+        if step.kind is StepKind.RESULT and step.iteration == 0 and "value" in step.body
+    }
+
+
+def closed_by(gate: Gate, facts: Sequence[Fact], before: Mapping[str, Any]) -> str | None:
+    """Return why the gate stays closed after the gather, or None if it is open.
+
+    A fact that could not be gathered opens it: a fault is told, not slept through.
+    """
+    if not gate.changed or not before:
+        return None
+    now = {fact.name: fact.value for fact in facts}
+    for path in gate.changed:
+        name, *keys = path.split(".")
+        fact = next((fact for fact in facts if fact.name == name), None)
+        if fact is None or not fact.ok or _at(now.get(name), keys) != _at(before.get(name), keys):
+            return None
+    return f"nothing changed in {', '.join(gate.changed)} since the last good run"
+
+
+def _at(value: Any, keys: Sequence[str]) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

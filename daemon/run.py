@@ -1,0 +1,209 @@
+"""The life of a run, from its lease to its end.
+
+Whatever dies, the run's row and steps say where: a run that is taken up again comes through `live` like a new one and
+finds in its steps what is already done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from structlog.contextvars import bound_contextvars
+
+from daemon.agent import Transcript
+from daemon.delivery import deliveries_for
+from daemon.errors import DaemonError, Fenced, Retryable, StoreFull
+from daemon.events import Events, end_of, of_step
+from daemon.gather import closed_by, gather, values_of
+from daemon.models import Reply, Run, Status, Step
+
+if TYPE_CHECKING:
+    from daemon.agent import Agent, Hands
+    from daemon.facts import Fact
+    from daemon.routines import Routine
+    from daemon.store import Journal
+
+log = structlog.get_logger()
+
+
+class Recorder:
+    """Where the steps of one run go, in order; watchers hear of a step once it is safe."""
+
+    def __init__(self, journal: Journal, run: Run, events: Events, steps: Sequence[Step]) -> None:
+        self.steps = list(steps)
+        """Those of earlier attempts and of this one."""
+        self.fruitful = False
+        """This attempt has got further than the one before."""
+        self._journal, self._run, self._events = journal, run, events
+        self._begin = asyncio.get_running_loop().time()
+
+    @property
+    def active(self) -> float:
+        """Seconds the run has lived, earlier attempts included."""
+        return self._run.active + asyncio.get_running_loop().time() - self._begin
+
+    def append(self, *steps: Step, durable: bool = False) -> Awaitable[list[Step]]:
+        self.steps += steps
+        self.fruitful = True
+        kept = self._journal.append(self._run, *steps, durable=durable, active=self.active)
+        kept.add_done_callback(self._tell)
+        return kept
+
+    def _tell(self, kept: asyncio.Future[list[Step]]) -> None:
+        if kept.cancelled() or kept.exception():
+            return
+        for step in kept.result():
+            if event := of_step(self._run, step):
+                self._events.publish(self._run.id, event)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Company:
+    """What a run finds around itself: made once, by main."""
+
+    journal: Journal
+    events: Events
+    clock: Callable[[], datetime]
+    owner: str
+    hands_for: Callable[[Run, Routine], Hands]
+    agent_for: Callable[[Run, Routine, Sequence[Step], Sequence[Fact], Recorder, float], Awaitable[Agent]]
+    archive: Callable[[Run, Routine, Reply, Sequence[Step]], Awaitable[None]]
+    restore: Callable[[str], Routine]
+    redact: Callable[[str], str]
+    wake_outbox: Callable[[], None]
+
+
+async def live(run_id: str, company: Company) -> Run | None:
+    """Live one run to its end, or to where it has to wait; None if it is not there to be taken."""
+    journal = company.journal
+    run = await journal.take(run_id, owner=company.owner)
+    if run is None:
+        return None
+    with bound_contextvars(run=run.id, routine=run.routine, slot=run.slot.isoformat()):
+        log.info("run.started", attempt=run.attempt, trigger=run.trigger)
+        try:
+            routine = company.restore(await journal.definition(run.definition))
+            if run.cancel:
+                return await _end(run, routine, Status.CANCELLED, company, detail="cancelled while nobody lived it")
+            if run.barren > routine.run.retry.attempts:
+                detail = f"gave up: {run.barren - 1} attempts in a row died without a new step"
+                return await _end(run, routine, Status.INTERRUPTED, company, detail=detail)
+            return await _attempt(run, routine, company)
+        except Fenced:
+            log.warning("run.fenced")  # somebody else lives it now; not a word more is written
+        except StoreFull as error:
+            # its journal is whole: it goes on at the next start; a full disk needs no traceback
+            log.error("run.stuck", detail=str(error))  # noqa: TRY400
+    return None
+
+
+async def _attempt(run: Run, routine: Routine, company: Company) -> Run:
+    """Gather, gate, ask, archive, end: each step of it is skipped where an earlier attempt has done it."""
+    steps = await company.journal.steps(run.id)
+    record = Recorder(company.journal, run, company.events, steps)
+    limit = routine.run.timeout.total_seconds()
+    deadline = asyncio.get_running_loop().time() + limit - run.active
+    try:
+        async with asyncio.timeout_at(deadline) as clock:
+            before = await _values_before(run, routine, company)
+            hands = company.hands_for(run, routine)
+            facts = await gather(routine.gather, hands=hands, steps=steps, record=record.append, before=before)
+            if run.trigger not in UNGATED and (reason := closed_by(routine.gate, facts, before)):
+                return await _end(run, routine, Status.SKIPPED, company, detail=reason)
+            agent = await company.agent_for(run, routine, steps, facts, record, deadline)
+            reply = _judged(await agent.process_message(run.goal), routine, facts)
+            run = replace(run, provider=agent.provider.name, model=agent.provider.model_name)
+    except TimeoutError:
+        if not clock.expired():
+            raise
+        detail = f"not done within {limit:g} s of active time"
+        return await _end(run, routine, Status.TIMED_OUT, company, detail=detail)
+    except asyncio.CancelledError:
+        # a person's cancel ends it; the end of the process only suspends it
+        await asyncio.shield(_stopped(run, routine, company, record))
+        raise
+    except Retryable as error:
+        return await _put_off(run, routine, company, record, error)
+    except (Fenced, StoreFull):
+        raise
+    except DaemonError as error:
+        return await _end(run, routine, Status.FAILED, company, detail=str(error))
+    await company.archive(run, routine, reply, record.steps)
+    # shielded, as a cancel that comes this late must not part the end from those who wait for it
+    return await asyncio.shield(_end(run, routine, reply.status, company, reply=reply, detail=reply.detail))
+
+
+# A person who starts a run, and the first one ever, do not wait for something to change.
+UNGATED = frozenset({"manual", "first_run", "once"})
+
+
+def _judged(reply: Reply, routine: Routine, facts: Sequence[Fact]) -> Reply:
+    """Return the reply as a failure if a gather step that the routine needs was denied or failed."""
+    needed = {wanted.name for wanted in routine.gather if wanted.required}
+    broken = [fact.name for fact in facts if not fact.ok and fact.name in needed]
+    if not broken or reply.status is not Status.SUCCEEDED:
+        return reply
+    return replace(reply, status=Status.FAILED, silent=False, detail=f"could not gather: {', '.join(broken)}")
+
+
+async def _values_before(run: Run, routine: Routine, company: Company) -> dict[str, Any]:
+    """Return what the last good run gathered; gates and the report's "what changed" compare with it."""
+    if not routine.gather:
+        return {}
+    last = await company.journal.last(run.routine, statuses={Status.SUCCEEDED}, before=run.id)
+    return values_of(await company.journal.steps(last.id)) if last else {}
+
+
+async def _end(
+    run: Run,
+    routine: Routine,
+    status: Status,
+    company: Company,
+    *,
+    reply: Reply | None = None,
+    detail: str | None = None,
+) -> Run:
+    """End the run: its row and its deliveries are one commit."""
+    spent = reply.usage if reply else Transcript(await company.journal.steps(run.id)).usage
+    run = run.to(
+        status,
+        ended=company.clock(),
+        detail=company.redact(detail) if detail else None,
+        report=company.redact(reply.content) if reply else None,
+        silent=bool(reply and reply.silent),
+        usage=spent,
+        iterations=reply.iterations if reply else run.iterations,
+    )
+    run = await company.journal.end(run, deliveries_for(run, routine.deliver))
+    company.events.publish(run.id, end_of(run))
+    company.wake_outbox()
+    log.info("run.finished", status=run.status.value, detail=run.detail, tokens=run.usage.total, silent=run.silent)
+    return run
+
+
+async def _put_off(run: Run, routine: Routine, company: Company, record: Recorder, error: Retryable) -> Run:
+    """Try again later from the same step, if the routine has attempts left."""
+    retry, fruitless = routine.run.retry, 0 if record.fruitful else run.barren
+    if fruitless + 1 >= retry.attempts:
+        return await _end(run, routine, Status.FAILED, company, detail=str(error))
+    wait = max(error.retry_after or 0.0, retry.backoff.total_seconds() * 2**fruitless)
+    when = company.clock() + timedelta(seconds=min(wait, max(retry.max.total_seconds(), error.retry_after or 0.0)))
+    log.warning("run.put_off", until=when.isoformat(), detail=company.redact(str(error)))
+    run = replace(run, active=record.active)
+    return await company.journal.suspend(run, not_before=when, detail=company.redact(str(error)))
+
+
+async def _stopped(run: Run, routine: Routine, company: Company, record: Recorder) -> None:
+    with suppress(Fenced):
+        run = replace(run, active=record.active)
+        if (await company.journal.get(run.id)).cancel:
+            await _end(run, routine, Status.CANCELLED, company, detail="cancelled")
+        else:
+            await company.journal.suspend(run)
+            log.info("run.suspended")
