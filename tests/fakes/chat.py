@@ -1,0 +1,248 @@
+"""Chat Completions, as OpenAI, the vendors compatible with it and the local servers speak it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.fakes.rules import (
+    Json,
+    Model,
+    Refusal,
+    check_function,
+    check_model,
+    check_unknown,
+    digest,
+    model_named,
+    require,
+    tokens,
+    words,
+)
+
+_FIELDS = words(
+    """
+    messages model frequency_penalty logit_bias logprobs max_completion_tokens max_tokens metadata n
+    parallel_tool_calls presence_penalty prompt_cache_key reasoning_effort response_format safety_identifier seed
+    service_tier stop store stream stream_options temperature tool_choice tools top_logprobs top_p user verbosity
+    """
+)
+_MESSAGE_FIELDS = {"role", "content", "name", "refusal", "tool_calls", "tool_call_id"}
+# What each hosted vendor knows beyond OpenAI's fields: in the request, in a message.
+_EXTRA: dict[str, tuple[set[str], set[str]]] = {
+    "deepseek": ({"thinking"}, {"reasoning_content"}),
+    "glm": ({"thinking", "do_sample"}, {"reasoning_content"}),
+    "kimi": ({"thinking"}, {"reasoning_content"}),
+    "qwen": ({"enable_thinking", "thinking_budget"}, {"reasoning_content"}),
+}
+# Vendors that refuse a tool loop whose reasoning does not come back, and what they say then.
+_REASONING = {
+    "deepseek": "The `reasoning_content` in the thinking mode must be passed back to the API.",
+    "kimi": "thinking is enabled but reasoning_content is missing in assistant tool call message at index {index}",
+}
+
+
+def check(body: Json, *, context: int | None) -> None:
+    """Refuse what the vendor of that model refuses."""
+    model = check_model(body)
+    fields, message_fields = _EXTRA.get(model.family, (set(), set()))
+    if model.hosted:
+        check_unknown(body, _FIELDS | fields)
+    _check_tools(body)
+    _check_sampling(body, model)
+    messages = body.get("messages")
+    require(isinstance(messages, list) and messages, "Invalid 'messages': empty array.", code="empty_array")
+    assert isinstance(messages, list)
+    for index, message in enumerate(messages):
+        if model.hosted:
+            check_unknown(message, _MESSAGE_FIELDS | message_fields, f"messages[{index}].")
+        _check_message(message, index)
+    _check_pairs(messages, model)
+    thinking = body.get("thinking", {}).get("type") != "disabled"
+    if model.family in _REASONING and thinking:
+        _check_reasoning(messages, model)
+    _check_context(body, model, context)
+
+
+def _check_tools(body: Json) -> None:
+    tools = body.get("tools")
+    if tools is None:
+        for key in ("tool_choice", "parallel_tool_calls"):
+            require(key not in body, f"'{key}' is only allowed when 'tools' are specified.", code="invalid_value")
+        return
+    require(
+        isinstance(tools, list) and 1 <= len(tools) <= 128,
+        "Invalid 'tools': empty array. Expected an array with minimum length 1.",
+        code="empty_array",
+    )
+    names: set[str] = set()
+    for index, tool in enumerate(tools):
+        require(tool.get("type") == "function", f"Missing required parameter: 'tools[{index}].type'.")
+        check_function(tool.get("function"), f"tools[{index}].function", names)
+
+
+def _check_sampling(body: Json, model: Model) -> None:
+    temperature = body.get("temperature")
+    if model.reasoning:
+        require(
+            temperature in (None, 1),
+            f"Unsupported value: 'temperature' does not support {temperature} with this model. Only the default (1) "
+            "value is supported.",
+            code="unsupported_value",
+        )
+        require(
+            "max_tokens" not in body,
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens'.",
+            code="unsupported_parameter",
+        )
+    require(
+        temperature is None or (isinstance(temperature, int | float) and 0 <= temperature <= 2),
+        f"Invalid 'temperature': expected a value between 0 and 2, but got {temperature}.",
+        code="decimal_above_max_value",
+    )
+
+
+def _check_message(message: Json, index: int) -> None:
+    role, content = message.get("role"), message.get("content")
+    require(
+        role in ("system", "developer", "user", "assistant", "tool"), f"Invalid value: '{role}'.", code="invalid_value"
+    )
+    if content is None:
+        require(
+            role == "assistant" and message.get("tool_calls"),
+            f"Invalid value for 'content': expected a string, got null. (messages[{index}])",
+            code="invalid_type",
+        )
+    else:
+        require(isinstance(content, str) or content, f"Invalid 'messages[{index}].content': empty array.")
+    calls = message.get("tool_calls")
+    require(calls is None or calls, f"Invalid 'messages[{index}].tool_calls': empty array.", code="empty_array")
+    for call in calls or ():
+        function = call.get("function", {})
+        require(
+            call.get("type") == "function"
+            and isinstance(call.get("id"), str)
+            and isinstance(function.get("name"), str),
+            f"Missing required parameter in 'messages[{index}].tool_calls'.",
+            code="missing_required_parameter",
+        )
+        require(
+            isinstance(function.get("arguments"), str),
+            f"Invalid type for 'messages[{index}].tool_calls[0].function.arguments': expected a string.",
+            code="invalid_type",
+        )
+
+
+def _check_pairs(messages: list[Json], model: Model) -> None:
+    waiting: list[str] = []
+    for index, message in enumerate([*messages, {"role": "end"}]):
+        if message["role"] == "tool":
+            require(
+                message.get("tool_call_id") in waiting,
+                "Invalid parameter: messages with role 'tool' must be a response to a preceeding 'tool_calls'.",
+            )
+            waiting.remove(message["tool_call_id"])
+            continue
+        require(
+            not waiting,
+            "An assistant message with 'tool_calls' must be followed by tool messages responding to each of them. "
+            f"The following tool_call_ids did not have response messages: {', '.join(waiting)} (before {index})",
+        )
+        waiting = [call["id"] for call in message.get("tool_calls") or ()]
+        require(len(set(waiting)) == len(waiting), "Duplicate tool_call ids.")
+        for call in message.get("tool_calls") or ():
+            _check_arguments(call["function"]["arguments"], model)
+
+
+def _check_arguments(text: str, model: Model) -> None:
+    """Local servers parse what they are sent; the hosted ones do not look."""
+    try:
+        json.loads(text)
+    except ValueError:
+        if model.family == "llamacpp":
+            raise Refusal(f"Failed to parse tool call arguments as JSON: {text}", status=500) from None
+        if model.family == "vllm":
+            raise Refusal("tool call arguments are not valid JSON") from None
+
+
+def _check_reasoning(messages: list[Json], model: Model) -> None:
+    for index, message in enumerate(messages):
+        if not message.get("tool_calls"):
+            continue
+        reasoning = message.get("reasoning_content")
+        # ids that this fake gave out carry a mark of the reasoning that came with them
+        marks = [call["id"][5:13] for call in message["tool_calls"] if call["id"].startswith("call_r")]
+        intact = all(mark == _mark(reasoning) for mark in marks)
+        require(reasoning is not None and intact, _REASONING[model.family].format(index=index))
+
+
+def _mark(reasoning: object) -> str:
+    return "r" + digest(reasoning)[:7]
+
+
+def _check_context(body: Json, model: Model, context: int | None) -> None:
+    used = tokens(body.get("messages"))
+    if context is None or used <= context or model.family == "ollama":  # Ollama cuts the prompt and says nothing
+        return
+    text = f"This model's maximum context length is {context} tokens. However, your messages resulted in {used} tokens."
+    if model.family == "llamacpp":
+        text = f"request ({used} tokens) exceeds the available context size ({context} tokens), try increasing it"
+        raise Refusal(text, type_="exceed_context_size_error")
+    raise Refusal(text, code="context_length_exceeded" if model.hosted else None)
+
+
+def answer(turn: Json, body: Json, number: int) -> Json:
+    """Say what the turn says, in this API's form."""
+    family = check_model(body).family
+    reasoning = turn.get("thinking")
+    message: Json = {"role": "assistant", "content": turn.get("text")}
+    if family == "openai":
+        message |= {"refusal": turn.get("refusal"), "annotations": []}
+    if reasoning is not None:
+        message["reasoning" if family in ("vllm", "ollama") else "reasoning_content"] = reasoning
+    mark = _mark(reasoning) if reasoning is not None else "n0000000"
+    calls = [
+        {
+            "id": call.get("id", f"call_{mark}{number:04d}{place}"),
+            "type": "function",
+            "function": {"name": call["name"], "arguments": _text(call.get("arguments", {}))},
+        }
+        for place, call in enumerate(turn.get("tool_calls", ()))
+    ]
+    if calls:
+        message["tool_calls"] = calls
+    prompt, completion = tokens(body["messages"]), tokens(message) + 1
+    return {
+        "id": f"chatcmpl-{number}",
+        "object": "chat.completion",
+        "created": 1_795_000_000,
+        "model": body["model"],
+        "choices": [
+            {
+                "index": 0,
+                "message": message,
+                "logprobs": None,
+                "finish_reason": turn.get("finish", "tool_calls" if calls else "stop"),
+            }
+        ],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+        | turn.get("usage", {}),
+    }
+
+
+def _text(arguments: object) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+
+def error(refusal: Refusal, body: Any) -> Any:
+    """Put a refusal into the words of the server that the model runs on."""
+    name = body.get("model") if isinstance(body, dict) else None
+    family = model_named(name).family if isinstance(name, str) else "openai"
+    text = str(refusal)
+    if family == "lmstudio":
+        return {"error": text}
+    if family == "vllm":
+        return {"error": {"message": text, "type": "BadRequestError", "param": None, "code": refusal.status}}
+    kind = refusal.type or ("server_error" if refusal.status >= 500 else "invalid_request_error")
+    if family == "llamacpp":
+        return {"error": {"code": refusal.status, "message": text, "type": kind}}
+    return {"error": {"message": text, "type": kind, "param": None, "code": refusal.code}}

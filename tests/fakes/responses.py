@@ -1,0 +1,179 @@
+"""The Responses API of OpenAI, with function tools and reasoning items, stateless."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.fakes.rules import (
+    Json,
+    Refusal,
+    check_function,
+    check_model,
+    check_unknown,
+    digest,
+    model_named,
+    require,
+    tokens,
+    words,
+)
+
+_FIELDS = words(
+    """
+    model input instructions tools tool_choice parallel_tool_calls temperature top_p max_output_tokens metadata
+    store stream include reasoning text truncation previous_response_id user service_tier prompt_cache_key
+    safety_identifier background max_tool_calls top_logprobs stream_options
+    """
+)
+
+_AFTER_REASONING = ("reasoning", "function_call", "message")
+
+
+def check(body: Json, *, context: int | None) -> None:
+    """Refuse what the vendor refuses."""
+    model = check_model(body)
+    check_unknown(body, _FIELDS)
+    require(
+        not model.reasoning or body.get("temperature") in (None, 1),
+        "Unsupported parameter: 'temperature' is not supported with this model.",
+        code="unsupported_parameter",
+    )
+    require(body.get("tools") != [], "Invalid 'tools': empty array.", code="empty_array")
+    names: set[str] = set()
+    for index, tool in enumerate(body.get("tools", ())):
+        require(tool.get("type") == "function", f"Invalid value: '{tool.get('type')}'.", code="invalid_value")
+        check_unknown(tool, {"type", "name", "description", "parameters", "strict"}, f"tools[{index}].")
+        require("strict" in tool, f"Missing required parameter: 'tools[{index}].strict'.")
+        check_function(tool, f"tools[{index}]", names)
+    items = body.get("input")
+    require(items, "Missing required parameter: 'input'.", code="missing_required_parameter")
+    if isinstance(items, list):
+        for index, item in enumerate(items):
+            _check_item(item, index, store=body.get("store", True))
+        _check_pairs(items)
+    require(
+        context is None or tokens(items) <= context,
+        "Your input exceeds the context window of this model. Please adjust your input and try again.",
+        code="context_length_exceeded",
+    )
+
+
+def _check_item(item: Json, index: int, *, store: bool) -> None:
+    kind = item.get("type", "message")
+    for key, value in item.items():
+        require(value is not None, f"Invalid type for 'input[{index}].{key}': got null instead.", code="invalid_type")
+    if kind == "message":
+        require(
+            item.get("role") in ("user", "assistant", "system", "developer"), f"Invalid value: '{item.get('role')}'."
+        )
+        require(isinstance(item.get("content"), str | list), f"Missing required parameter: 'input[{index}].content'.")
+    elif kind == "function_call":
+        for key in ("call_id", "name", "arguments"):
+            require(isinstance(item.get(key), str), f"Missing required parameter: 'input[{index}].{key}'.")
+    elif kind == "function_call_output":
+        require(isinstance(item.get("output"), str | list), f"Invalid type for 'input[{index}].output'.")
+    elif kind == "reasoning":
+        require(
+            store or item.get("encrypted_content"),
+            f"Item with id '{item.get('id')}' not found. Items are not persisted when `store` is set to false.",
+            status=404,
+        )
+        encrypted = item.get("encrypted_content")
+        require(
+            encrypted is None or encrypted == _seal(item.get("id")),
+            "The encrypted content could not be verified.",
+            code="invalid_encrypted_content",
+        )
+    else:
+        raise Refusal(f"Invalid value: '{kind}'.", code="invalid_value")
+
+
+def _check_pairs(items: list[Json]) -> None:
+    calls: set[str] = set()
+    answered: set[str] = set()
+    reasoning: str | None = None
+    for item in [*items, {"type": "end"}]:
+        kind = item.get("type", "message")
+        require(
+            reasoning is None or (kind in _AFTER_REASONING and item.get("role", "assistant") == "assistant"),
+            f"Item '{reasoning}' of type 'reasoning' was provided without its required following item.",
+        )
+        if kind == "function_call":
+            needed = item["call_id"].split("_")[1] if item["call_id"].startswith("call_r") else None
+            require(
+                needed is None or f"rs_{needed}" in [other.get("id") for other in items],
+                f"Item '{item.get('id')}' of type 'function_call' was provided without its required 'reasoning' item.",
+            )
+            calls.add(item["call_id"])
+        elif kind == "function_call_output":
+            call_id = item.get("call_id")
+            require(call_id in calls, f"No tool call found for function call output with call_id {call_id}.")
+            answered.add(str(call_id))
+        reasoning = item.get("id", "rs_?") if kind == "reasoning" else None
+    missing = ", ".join(calls - answered)
+    require(not missing, f"No tool output found for function call {missing}.")
+
+
+def _seal(item_id: object) -> str:
+    return "sealed:" + digest(item_id)
+
+
+def answer(turn: Json, body: Json, number: int) -> Json:
+    """Say what the turn says, in this API's form."""
+    output: list[Json] = []
+    thinking = turn.get("thinking")
+    if thinking is not None:
+        item: Json = {"id": f"rs_r{number}", "type": "reasoning", "summary": [], "status": None}
+        if thinking:
+            item["summary"] = [{"type": "summary_text", "text": thinking}]
+        if "reasoning.encrypted_content" in body.get("include", ()):
+            item["encrypted_content"] = _seal(item["id"])
+        output.append(item)
+    if "text" in turn or "refusal" in turn:
+        part = {"type": "output_text", "text": turn.get("text", ""), "annotations": [], "logprobs": []}
+        if "refusal" in turn:
+            part = {"type": "refusal", "refusal": turn["refusal"]}
+        message = {"id": f"msg_{number}", "type": "message", "role": "assistant", "status": "completed"}
+        output.append(message | {"content": [part]})
+    for place, call in enumerate(turn.get("tool_calls", ())):
+        arguments = call.get("arguments", {})
+        output.append(
+            {
+                "id": f"fc_{number}_{place}",
+                "type": "function_call",
+                "call_id": call.get("id", f"call_{'r' if thinking is not None else 'n'}{number}_{place}"),
+                "name": call["name"],
+                "arguments": arguments if isinstance(arguments, str) else json.dumps(arguments),
+                "status": "completed",
+            }
+        )
+    used, made = tokens(body["input"]), tokens(output)
+    finish = turn.get("finish")
+    reason = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(str(finish))
+    return {
+        "id": f"resp_{number}",
+        "object": "response",
+        "created_at": 1_795_000_000,
+        "status": "failed" if finish == "failed" else "incomplete" if reason else "completed",
+        "error": {"code": "server_error", "message": "The model failed."} if finish == "failed" else None,
+        "incomplete_details": {"reason": reason} if reason else None,
+        "model": body["model"],
+        "output": output,
+        "usage": {
+            "input_tokens": used,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": made,
+            "output_tokens_details": {"reasoning_tokens": tokens(thinking or "")},
+            "total_tokens": used + made,
+        }
+        | turn.get("usage", {}),
+    }
+
+
+def error(refusal: Refusal, body: Any) -> Json:
+    """Put a refusal into OpenAI's words; LM Studio and llama.cpp serve this API too, with theirs."""
+    name = body.get("model") if isinstance(body, dict) else None
+    if isinstance(name, str) and model_named(name).family == "lmstudio":
+        return {"error": str(refusal)}
+    kind = refusal.type or ("server_error" if refusal.status >= 500 else "invalid_request_error")
+    return {"error": {"message": str(refusal), "type": kind, "param": None, "code": refusal.code}}

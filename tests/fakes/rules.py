@@ -1,0 +1,149 @@
+"""What a vendor answers when it does not like a request, and the rules that all of them share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+Json = dict[str, Any]
+
+
+class Refusal(Exception):
+    """A request that the vendor turns away."""
+
+    def __init__(self, message: str, *, status: int = 400, code: str | None = None, type_: str | None = None) -> None:
+        self.status, self.code, self.type = status, code, type_
+        super().__init__(message)
+
+
+def words(text: str) -> frozenset[str]:
+    """Return the words of a text as a set."""
+    return frozenset(text.split())
+
+
+def require(condition: object, message: str, **more: Any) -> None:
+    """Raise Refusal unless the condition holds."""
+    if not condition:
+        raise Refusal(message, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """What this fake knows of a model, by its name."""
+
+    family: str
+    """openai, deepseek, glm, kimi, qwen, anthropic, minimax, or a local server: vllm, ollama, llamacpp, lmstudio."""
+    reasoning: bool
+    """Whether OpenAI's reasoning models' rules hold: no temperature, max_completion_tokens."""
+
+    @property
+    def hosted(self) -> bool:
+        """Hosted vendors want a key and refuse fields that they do not know; local servers do neither."""
+        return self.family not in ("vllm", "ollama", "llamacpp", "lmstudio", "local")
+
+
+_HOSTED = {
+    "gpt": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "deepseek": "deepseek",
+    "glm": "glm",
+    "kimi": "kimi",
+    "moonshot": "kimi",
+    "qwen": "qwen",
+    "claude": "anthropic",
+    "minimax": "minimax",
+}
+_LOCAL = ("vllm", "ollama", "llamacpp", "lmstudio")
+
+
+def model_named(name: str) -> Model:
+    """Tell the family of a model; `vllm/anything` and its like are local servers, unknown names a lenient local one."""
+    lowered = name.lower()
+    family = next((local for local in _LOCAL if lowered.startswith(local + "/")), None)
+    family = family or next((hosted for prefix, hosted in _HOSTED.items() if lowered.startswith(prefix)), "local")
+    return Model(family=family, reasoning=bool(re.match(r"gpt-[5-9]|o\d", lowered)))
+
+
+def tokens(value: object) -> int:
+    """Count as tokenizers roughly do."""
+    return len(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)) // 4
+
+
+def digest(*parts: object) -> str:
+    """Hash JSON values; key order, nulls and cache markers make no difference, as with the vendors."""
+    text = json.dumps([_bare(part) for part in parts], sort_keys=True)
+    return hashlib.blake2b(text.encode(), key=b"the vendor's secret", digest_size=12).hexdigest()
+
+
+def _bare(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _bare(item) for key, item in value.items() if item is not None and key != "cache_control"}
+    return [_bare(item) for item in value] if isinstance(value, list) else value
+
+
+def check_unknown(body: Json, known: Iterable[str], where: str = "") -> None:
+    """Refuse a field that the vendor does not know, in OpenAI's words."""
+    for key in body:
+        require(key in known, f"Unknown parameter: '{where}{key}'.", code="unknown_parameter")
+
+
+def check_function(function: object, where: str, names: set[str]) -> None:
+    """Check the declaration of one function as OpenAI does."""
+    require(isinstance(function, dict), f"Missing required parameter: '{where}'.", code="missing_required_parameter")
+    assert isinstance(function, dict)
+    name = function.get("name")
+    require(
+        isinstance(name, str) and re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name),
+        f"Invalid '{where}.name': string does not match pattern '^[a-zA-Z0-9_-]+$'.",
+        code="invalid_value",
+    )
+    require(name not in names, f"Function names must be unique: '{name}'.", code="invalid_value")
+    names.add(str(name))
+    parameters = function.get("parameters")
+    if parameters is not None:
+        require(
+            isinstance(parameters, dict) and parameters.get("type") == "object",
+            f"Invalid schema for function '{name}': schema must be a JSON Schema of 'type: \"object\"'.",
+            code="invalid_function_parameters",
+        )
+        _check_schema(parameters, str(name), strict=bool(function.get("strict")))
+
+
+def _check_schema(schema: object, name: str, *, strict: bool) -> None:
+    if not isinstance(schema, dict):
+        return
+    problem = f"Invalid schema for function '{name}': "
+    require(
+        schema.get("type") != "array" or "items" in schema or "prefixItems" in schema,
+        problem + "array schema missing items.",
+        code="invalid_function_parameters",
+    )
+    properties = schema.get("properties", {})
+    if strict and schema.get("type") == "object":
+        require(
+            schema.get("additionalProperties") is False and set(schema.get("required", ())) == set(properties),
+            problem + "'additionalProperties' must be false and 'required' include every key in properties.",
+            code="invalid_function_parameters",
+        )
+    for nested in (*properties.values(), schema.get("items")):
+        _check_schema(nested, name, strict=strict)
+
+
+def check_model(body: Json) -> Model:
+    """Refuse a request without a model, or for one that does not exist."""
+    name = body.get("model")
+    require(isinstance(name, str), "you must provide a model parameter")
+    require(
+        "no-such-model" not in str(name),
+        f"The model `{name}` does not exist or you do not have access to it.",
+        status=404,
+        code="model_not_found",
+        type_="not_found_error",
+    )
+    return model_named(str(name))
