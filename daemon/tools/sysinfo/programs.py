@@ -1,0 +1,70 @@
+"""Ask a program of the system something, within a time limit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from daemon.errors import DaemonError
+
+# Built from nothing: no secret of ours reaches a child, and its words are the ones our parsers know.
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_ENVIRONMENT = {"PATH": _PATH, "LC_ALL": "C.UTF-8", "COLUMNS": "500"}
+
+
+class NotKnown(DaemonError):
+    """A fact cannot be had here; the text says why, and what would help."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Output:
+    """What a program put out."""
+
+    code: int
+    text: str
+    errors: str = ""
+
+    @property
+    def complaint(self) -> str:
+        """Its last line on standard error, or how it ended."""
+        lines = self.errors.strip().splitlines()
+        return lines[-1] if lines else f"exit code {self.code}"
+
+
+Ask: TypeAlias = Callable[[Sequence[str], float], Awaitable[Output]]
+
+
+async def ask(argv: Sequence[str], limit: float) -> Output:
+    """Run a program without a shell and return what it said; raise NotKnown if it is absent or takes too long."""
+    program = shutil.which(argv[0], path=_PATH)
+    if program is None:
+        msg = f"{argv[0]} is not installed"
+        raise NotKnown(msg)
+    process = await asyncio.create_subprocess_exec(
+        program,
+        *argv[1:],
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=_ENVIRONMENT,
+        cwd="/",
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(limit):
+            out, err = await process.communicate()
+    except TimeoutError:
+        msg = f"{argv[0]} gave no answer within {limit:.0f} s"
+        raise NotKnown(msg) from None
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    return Output(code=process.returncode or 0, text=out.decode(errors="replace"), errors=err.decode(errors="replace"))

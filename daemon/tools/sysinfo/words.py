@@ -1,0 +1,51 @@
+"""Numbers of a machine as a person says them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
+
+
+def size(count: float, *, digits: int = 3) -> str:
+    """Return `252 GB` for 251 998 240 768 bytes: powers of a thousand, as disks are sold."""
+    unit = 0
+    while count >= 999.5 and unit < len(_UNITS) - 1:
+        count, unit = count / 1000, unit + 1
+    rounded = float(f"{count:.{digits}g}")
+    decimals = 0 if not unit else max(0, digits - len(str(int(rounded))))
+    return f"{rounded:.{decimals}f} {_UNITS[unit]}"
+
+
+def share(part: float, whole: float) -> str:
+    """Return `71 %`; rounded up as df does it, so that full never reads as 99 %."""
+    return f"{-(-100 * part // whole):.0f} %" if whole else "0 %"
+
+
+def span(duration: timedelta) -> str:
+    """Return `12 days`, `3 h 5 min` or `40 s`: two units at most, and no more than a person would say."""
+    seconds = max(0, int(duration.total_seconds()))
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if days >= 2:
+        return f"{days} days"
+    if hours:
+        rest = minutes % 60
+        return f"{hours} h {rest} min" if rest else f"{hours} h"
+    return f"{minutes} min" if minutes else f"{seconds} s"
+
+
+def moment(at: datetime) -> str:
+    """Return `2026-11-20 08:12 CET`."""
+    return f"{at:%Y-%m-%d %H:%M %Z}".rstrip()
+
+
+def plural(count: int, noun: str) -> str:
+    """Return `1 error` or `12 errors`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return one line of at most `limit` characters, without what a terminal would obey."""
+    line = "".join(c if c.isprintable() else " " for c in text)
+    line = " ".join(line.split())
+    return line if len(line) <= limit else f"{line[: limit - 1].rstrip()}…"
