@@ -360,6 +360,8 @@ class Delivery:
     receipt: str | None
     error: str | None
     report: Report
+    created: datetime | None = None
+    """When its run ended: what a limit on retrying counts from."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,62 @@
+"""The journal: what was due, what was run, what each run did and where its report went.
+
+Everything the daemon knows across a restart stands here. Three rules (the writer in database.py keeps them cheap):
+a step is committed before the next action; what must survive power loss is committed durably before it is acted upon
+or acknowledged; nothing else waits for the disk.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from datetime import datetime
+
+from daemon.models import Json
+from daemon.store.database import Database
+from daemon.store.outbox import Outbox
+from daemon.store.runs import Runs
+from daemon.store.slots import Claim, RoutineState, SlotRow, Slots
+
+__all__ = ["Claim", "Journal", "RoutineState", "SlotRow"]
+
+
+class Journal(Slots, Runs, Outbox):
+    """The record of slots (slots.py), runs and steps (runs.py) and deliveries (outbox.py), and a few small facts."""
+
+    def __init__(self, db: Database, *, clock: Callable[[], datetime]) -> None:
+        Slots.__init__(self, db, clock=clock)
+        Runs.__init__(self, db, clock=clock)
+
+    async def remember(self, key: str, value: str) -> None:
+        """Keep a small fact over restarts."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                (key, value),
+            )
+
+        await self._db.write(work)
+
+    async def recall(self, key: str) -> str | None:
+        """Return a fact that was kept."""
+
+        def work(connection: sqlite3.Connection) -> str | None:
+            row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+            return row and str(row[0])
+
+        return await self._db.read(work)
+
+    async def counts(self) -> Json:
+        """Return how much there is: runs and deliveries by status, steps, and the bytes of the database."""
+
+        def work(connection: sqlite3.Connection) -> Json:
+            (pages,) = connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+            return {
+                "runs": dict(connection.execute("SELECT status, count(*) FROM run GROUP BY status")),
+                "deliveries": dict(connection.execute("SELECT status, count(*) FROM outbox GROUP BY status")),
+                "steps": connection.execute("SELECT count(*) FROM step").fetchone()[0],
+                "bytes": pages[0],
+            }
+
+        return await self._db.read(work)

@@ -1,0 +1,138 @@
+"""Reports on their way: one row per target, committed with the end of the run, until it arrived or was given up."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+
+from daemon.errors import NotFound
+from daemon.models import Delivery, DeliveryStatus, Json, Report, Run, Status
+from daemon.store.database import Database
+from daemon.store.rows import Row, clean, moment, moment_or_none, stamp, stamp_or_none
+
+_DELIVERY = """
+SELECT o.id, o.run_id, r.routine, o.target, o.options, o.zone, o.status, o.attempts, o.next_at, o.receipt, o.error,
+    o.created, r.slot, r.status, r.report, r.detail
+FROM outbox AS o JOIN run AS r ON r.id = o.run_id
+"""
+
+
+class Outbox:
+    """Deliveries."""
+
+    def __init__(self, db: Database, *, clock: Callable[[], datetime]) -> None:
+        self._db = db
+        self._clock = clock
+
+    async def due_deliveries(self, now: datetime) -> list[Delivery]:
+        """Return what is to be sent by now, longest due first."""
+        return await self._find("WHERE o.status = 'pending' AND o.next_at <= ? ORDER BY o.next_at, o.id", (stamp(now),))
+
+    async def next_delivery(self) -> datetime | None:
+        """Return when the next delivery is due, None if none is pending."""
+
+        def work(connection: sqlite3.Connection) -> datetime | None:
+            (earliest,) = connection.execute("SELECT min(next_at) FROM outbox WHERE status = 'pending'").fetchone()
+            return moment_or_none(earliest)
+
+        return await self._db.read(work)
+
+    async def delivered(self, id_: int, receipt: str) -> None:
+        """Write down that it arrived; durable, since after a power loss it would be sent again."""
+        await self._settle(id_, DeliveryStatus.DELIVERED, receipt=receipt)
+
+    async def delivery_failed(self, id_: int, error: str, next_at: datetime | None) -> None:
+        """Write down why it did not arrive, and when to try again; None gives it up."""
+        status = DeliveryStatus.FAILED if next_at is None else DeliveryStatus.PENDING
+        await self._settle(id_, status, error=error, next_at=next_at)
+
+    async def deliveries(
+        self,
+        *,
+        run: str | Collection[str] | None = None,
+        status: DeliveryStatus | None = None,
+        limit: int = 50,
+    ) -> list[Delivery]:
+        """Return deliveries, newest first; those of one run or several, or in one status."""
+        conditions, values = [], []
+        if run is not None:
+            runs = [run] if isinstance(run, str) else list(run)
+            conditions.append(f"o.run_id IN ({', '.join('?' * len(runs))})")
+            values += runs
+        if status is not None:
+            conditions.append("o.status = ?")
+            values.append(status)
+        where = " AND ".join(conditions) or "TRUE"
+        return await self._find(f"WHERE {where} ORDER BY o.id DESC LIMIT ?", (*values, limit))
+
+    async def _find(self, rest: str, values: Row) -> list[Delivery]:
+        def work(connection: sqlite3.Connection) -> list[Delivery]:
+            return [_delivery_of(row) for row in connection.execute(f"{_DELIVERY} {rest}", values)]
+
+        return await self._db.read(work)
+
+    async def _settle(
+        self,
+        id_: int,
+        status: DeliveryStatus,
+        *,
+        receipt: str | None = None,
+        error: str | None = None,
+        next_at: datetime | None = None,
+    ) -> None:
+        values = (status, receipt and clean(receipt), error and clean(error), stamp_or_none(next_at), id_)
+
+        def work(connection: sqlite3.Connection) -> None:
+            changed = connection.execute(
+                "UPDATE outbox SET attempts = attempts + 1, status = ?, receipt = ?, error = ?, next_at = ?"
+                " WHERE id = ?",
+                values,
+            )
+            if changed.rowcount == 0:
+                raise NotFound(f"there is no delivery {id_}")
+
+        await self._db.write(work, durable=status is DeliveryStatus.DELIVERED)
+
+
+def enqueue(connection: sqlite3.Connection, run: Run, deliveries: Sequence[tuple[str, Json]], zone: str) -> None:
+    """Add a run's deliveries, in the transaction that ends it; a silent run's are only kept for the record."""
+    assert run.ended is not None  # noqa: S101  the caller has just ended it
+    now = stamp(run.ended)
+    status, due = (DeliveryStatus.SUPPRESSED, None) if run.silent else (DeliveryStatus.PENDING, now)
+    connection.executemany(
+        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (run.id, target, json.dumps(options, separators=(",", ":")), zone, status, now, due)
+            for target, options in deliveries
+        ],
+    )
+
+
+def _delivery_of(row: Row) -> Delivery:
+    (
+        id_, run, routine, target, options, zone, status, attempts, next_at, receipt, error,
+        created, slot, run_status, report, detail,
+    ) = row  # fmt: skip
+    return Delivery(
+        id=id_,
+        run=run,
+        routine=routine,
+        target=target,
+        options=json.loads(options),
+        status=DeliveryStatus(status),
+        attempts=attempts,
+        created=moment(created),
+        next_at=moment_or_none(next_at),
+        receipt=receipt,
+        error=error,
+        report=Report(
+            run=run,
+            routine=routine,
+            slot=moment(slot),
+            status=Status(run_status),
+            text=report if report is not None else detail or "",
+            scheduled_zone=zone,
+        ),
+    )

@@ -1,0 +1,120 @@
+"""How values become columns and come back: moments, JSON bodies, runs, steps."""
+
+# ruff: noqa: S608  what is put into statements are constants of this room; values are bound
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+from daemon.models import Json, Run, Status, Step, StepKind, Usage
+
+Row: TypeAlias = tuple[Any, ...]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+DEFLATE_FROM = 4096  # bytes: below, deflating costs more than the page it saves
+
+
+def stamp(moment: datetime) -> int:
+    """Return an instant as the column holds it; a time without zone raises TypeError."""
+    return (moment - EPOCH) // MICROSECOND
+
+
+def moment(value: int) -> datetime:
+    """Return the instant a column holds, in UTC."""
+    return EPOCH + timedelta(microseconds=value)
+
+
+def stamp_or_none(value: datetime | None) -> int | None:
+    return None if value is None else stamp(value)
+
+
+def moment_or_none(value: int | None) -> datetime | None:
+    return None if value is None else moment(value)
+
+
+def clean(text: str) -> str:
+    """Return text that a database takes: half a surrogate pair, as odd file names yield, becomes `?`."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def clean_or_none(text: str | None) -> str | None:
+    return None if text is None else clean(text)
+
+
+def encode(body: Json) -> bytes:
+    """Return a step's body as JSON; readable Chinese, unless it holds half a surrogate pair."""
+    try:
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(body, separators=(",", ":")).encode()
+
+
+def deflate(body: bytes) -> bytes:
+    """Return what the column is to hold of an encoded body."""
+    return body if len(body) < DEFLATE_FROM else zlib.compress(body, 1)
+
+
+def decode(column: bytes) -> Json:
+    """Return the body that `deflate(encode(body))` was made of."""
+    body: Json = json.loads(zlib.decompress(column) if column[:1] == b"x" else column)
+    return body
+
+
+RUN = (
+    'id, routine, definition, "trigger", slot, event, status, attempt, barren, fence, created, started, ended,'
+    " not_before, active, cancel, goal, report, silent, detail, provider, model,"
+    " input, cache_read, cache_write, output, reasoning, iterations"
+)
+
+
+def run_of(row: Row) -> Run:
+    """Return the run that a row of RUN's columns holds."""
+    (
+        id_, routine, definition, trigger, slot, event, status, attempt, barren, fence, created, started, ended,
+        not_before, active, cancel, goal, report, silent, detail, provider, model,
+        input_, cache_read, cache_write, output, reasoning, iterations,
+    ) = row  # fmt: skip
+    return Run(
+        id=id_,
+        routine=routine,
+        definition=definition,
+        trigger=trigger,
+        slot=moment(slot),
+        event=event,
+        status=Status(status),
+        attempt=attempt,
+        barren=barren,
+        fence=fence,
+        created=moment(created),
+        started=moment_or_none(started),
+        ended=moment_or_none(ended),
+        not_before=moment_or_none(not_before),
+        active=float(active),
+        cancel=bool(cancel),
+        goal=goal,
+        report=report,
+        silent=bool(silent),
+        detail=detail,
+        provider=provider,
+        model=model,
+        usage=Usage(input=input_, cache_read=cache_read, cache_write=cache_write, output=output, reasoning=reasoning),
+        iterations=iterations,
+    )
+
+
+def runs_in(connection: sqlite3.Connection, rest: str, values: Row = ()) -> list[Run]:
+    """Return the runs that `SELECT … FROM run` with this rest finds."""
+    return [run_of(row) for row in connection.execute(f"SELECT {RUN} FROM run {rest}", values)]
+
+
+STEP = "kind, iteration, body, call_id, seq, at"
+
+
+def step_of(row: Row) -> Step:
+    """Return the step that a row of STEP's columns holds."""
+    kind, iteration, body, call_id, seq, at = row
+    return Step(kind=StepKind(kind), iteration=iteration, body=decode(body), call_id=call_id, seq=seq, at=moment(at))

@@ -1,0 +1,346 @@
+"""Runs and their steps: who owns a run, what it did, how it ended.
+
+Every write names the fence of the run it was handed. The fence moves whenever a run changes hands (taken, suspended,
+recovered), so whoever held it before can write nothing more: Fenced.
+
+Steps are numbered when they are handed in, and a write holds only if every step before it is there. So `append` may be
+left un-awaited: if the disk refuses one step, nothing after it is written either, and a journal never has a hole.
+"""
+
+# ruff: noqa: S608  what is put into statements are constants of this room; values are bound
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from daemon.errors import DaemonError, Fenced, NotFound, Refused, StoreFull
+from daemon.models import MOVES, Json, Reason, Run, Status, Step
+from daemon.store.database import Database
+from daemon.store.outbox import enqueue
+from daemon.store.rows import (
+    RUN,
+    STEP,
+    Row,
+    clean_or_none,
+    deflate,
+    encode,
+    run_of,
+    runs_in,
+    stamp,
+    stamp_or_none,
+    step_of,
+)
+
+# Only stores that several daemons share ever look at it: here the lock on the state folder says who lives.
+LEASE = 60_000_000  # microseconds
+
+# Shorter ones are too likely to name another run than the one meant.
+SHORTEST_PART = 4
+
+AFTER_EVERY_ID = "\N{DELETE}"  # ids are letters and digits
+
+# Where a run may come from, by where it goes to.
+_BEFORE = {status: [source for source, targets in MOVES.items() if status in targets] for status in Status}
+
+_TAKE = f"""
+UPDATE run SET status = 'running', owner = ?, lease_until = ?, started = coalesce(started, ?), not_before = NULL,
+    fence = fence + 1, attempt = attempt + 1, barren = barren + 1
+WHERE id = ? AND status = 'queued' AND (not_before IS NULL OR not_before <= ?)
+RETURNING {RUN}, steps
+"""
+
+_GROW = """
+UPDATE run SET steps = steps + ?, barren = 0, active = coalesce(?, active), lease_until = ?
+WHERE id = ? AND fence = ? AND steps = ? AND status = 'running'
+"""
+
+_STEP = "INSERT INTO step (run_id, seq, kind, iteration, call_id, fence, at, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+
+# One seek per routine instead of a walk through the history (https://sqlite.org/forum: "loose index scan").
+_NEWEST_OF_EACH = """
+WHERE id IN (
+    WITH RECURSIVE name (routine) AS (
+        SELECT min(routine) FROM run
+        UNION ALL
+        SELECT (SELECT min(routine) FROM run WHERE routine > name.routine) FROM name WHERE name.routine IS NOT NULL
+    )
+    SELECT (SELECT max(id) FROM run WHERE routine = name.routine) FROM name
+)
+"""
+
+_MARK = f"UPDATE run SET cancel = 1 WHERE id = ? RETURNING {RUN}"
+
+_CANCEL = f"UPDATE run SET cancel = 1, status = 'cancelled', ended = ?, fence = fence + 1 WHERE id = ? RETURNING {RUN}"
+
+_LEAVE = f"""
+UPDATE run SET status = ?, ended = ?, not_before = ?, active = ?, report = ?, silent = ?, detail = ?, provider = ?,
+    model = ?, input = ?, cache_read = ?, cache_write = ?, output = ?, reasoning = ?, iterations = ?,
+    fence = fence + ?, barren = max(barren - ?, 0), owner = NULL, lease_until = NULL
+WHERE id = ? AND fence = ? AND steps = coalesce(?, steps) AND status IN (%s)
+RETURNING {RUN}
+"""
+
+
+class Runs:
+    """Runs and their steps."""
+
+    def __init__(self, db: Database, *, clock: Callable[[], datetime]) -> None:
+        self._db = db
+        self._clock = clock
+        # run → (fence under which this process took it, number of the next step)
+        self._taken: dict[str, tuple[int, int]] = {}
+
+    # --- living a run
+
+    async def take(self, run_id: str, *, owner: str) -> Run | None:
+        """Make a queued run ours; None if it is not queued (any more) or not to be started yet."""
+        now = stamp(self._clock())
+
+        def work(connection: sqlite3.Connection) -> tuple[Run, int] | None:
+            row = connection.execute(_TAKE, (owner, now + LEASE, now, run_id, now)).fetchone()
+            return None if row is None else (run_of(row[:-1]), row[-1])
+
+        taken = await self._db.write(work)
+        if taken is None:
+            return None
+        run, steps = taken
+        self._taken[run.id] = (run.fence, steps)
+        return run
+
+    def append(
+        self, run: Run, *steps: Step, durable: bool = False, active: float | None = None
+    ) -> asyncio.Future[list[Step]]:
+        """Write steps down; await it and they are committed, with `durable` even against power loss.
+
+        Fenced if the run is somebody else's by now, StoreFull if the disk took this step or an earlier one of the run
+        not: suspend it, the journal is whole up to there.
+        """
+        now = self._clock()
+        at = stamp(now)
+        fence, first = self._taken.get(run.id, (None, 0))
+        if fence != run.fence:
+            return _failed(_fenced(run))
+        numbered = [replace(step, seq=first + i, at=now) for i, step in enumerate(steps)]
+        # encoded here, so that what the caller changes afterwards is not written; deflated over there
+        bodies = [encode(step.body) for step in steps]
+        self._taken[run.id] = (run.fence, first + len(steps))
+
+        def work(connection: sqlite3.Connection) -> list[Step]:
+            grown = connection.execute(_GROW, (len(steps), active, at + LEASE, run.id, run.fence, first))
+            if grown.rowcount != 1:
+                raise _refusal(connection, run)
+            connection.executemany(
+                _STEP,
+                [
+                    (run.id, step.seq, step.kind, step.iteration, step.call_id, run.fence, at, deflate(body))
+                    for step, body in zip(numbered, bodies, strict=True)
+                ],
+            )
+            return numbered
+
+        return self._db.submit(work, durable=durable)
+
+    async def steps(self, run_id: str) -> list[Step]:
+        """Return what a run did so far, in order."""
+
+        def work(connection: sqlite3.Connection) -> list[Row]:
+            return connection.execute(f"SELECT {STEP} FROM step WHERE run_id = ? ORDER BY seq", (run_id,)).fetchall()
+
+        return [step_of(row) for row in await self._db.read(work)]
+
+    async def end(
+        self,
+        run: Run,
+        deliveries: Sequence[tuple[str, Json]] = (),
+        *,
+        reason: Reason = Reason.GATE,
+        zone: str = "UTC",
+    ) -> Run:
+        """Write down how a run ended and its deliveries (target, options), in one durable commit.
+
+        `run` is already in its ended status (`run.to(...)`). The deliveries of a silent run are kept as suppressed.
+        A skipped run makes its slot skipped, for `reason`. `zone` is the one its report is dated in.
+        Fenced; StoreFull as for `append`.
+        """
+        if not run.status.ended:
+            raise ValueError(f"run {run.id} is {run.status}, which is no end")
+        ended = replace(run, ended=run.ended or self._clock(), not_before=None)
+        fence, written = self._taken.get(run.id, (None, None))
+        expected = written if fence == run.fence else None
+
+        def work(connection: sqlite3.Connection) -> Run:
+            final = _leave(connection, ended, expected)
+            if final.status is Status.SKIPPED:
+                connection.execute("UPDATE slot SET outcome = 'skipped', reason = ? WHERE run_id = ?", (reason, run.id))
+            enqueue(connection, final, deliveries, zone)
+            return final
+
+        final = await self._db.write(work, durable=True)
+        self._taken.pop(run.id, None)
+        return final
+
+    async def suspend(self, run: Run, *, not_before: datetime | None = None, detail: str | None = None) -> Run:
+        """Let go of a running run: queued again, to be resumed from its steps. Fenced.
+
+        With `not_before` because something transient stood in its way: the attempt counts as barren unless it made a
+        step. Without, because we were asked to stop: no run is the worse for that.
+        """
+        queued = run.to(Status.QUEUED, not_before=not_before, detail=detail)
+
+        # Un-awaited steps stand before this in the queue. Should the disk have refused one, that is no reason to stop
+        # here: the run resumes from what is in the journal.
+        def work(connection: sqlite3.Connection) -> Run:
+            return _leave(connection, queued, None, suspended=True, forgiven=not_before is None)
+
+        suspended = await self._db.write(work)
+        self._taken.pop(run.id, None)
+        return suspended
+
+    async def recover(self, owner: str) -> list[Run]:
+        """Queue the runs whose process died and return every queued run, oldest first.
+
+        To be called at start, under the lock on the state folder: it says that nobody else lives here. (`owner` is
+        for stores that several daemons share.)
+        """
+
+        def work(connection: sqlite3.Connection) -> list[Run]:
+            connection.execute(
+                "UPDATE run SET status = 'queued', fence = fence + 1, owner = NULL, lease_until = NULL"
+                " WHERE status = 'running'"
+            )
+            return runs_in(connection, "WHERE status = 'queued' ORDER BY id")
+
+        return await self._db.write(work)
+
+    async def request_cancel(self, run_id: str) -> Run:
+        """Cancel a run that waits, or mark (`cancel`) the one that runs, for its owner to stop. NotFound, Refused."""
+        now = stamp(self._clock())
+
+        def work(connection: sqlite3.Connection) -> Run:
+            run = find(connection, run_id)
+            if run.status.ended:
+                raise Refused(f"run {run.id} has already ended ({run.status})")
+            if run.status is Status.RUNNING:
+                return run_of(connection.execute(_MARK, (run.id,)).fetchone())
+            return run_of(connection.execute(_CANCEL, (now, run.id)).fetchone())
+
+        return await self._db.write(work, durable=True)
+
+    # --- looking at runs
+
+    async def get(self, run_id_or_prefix: str) -> Run:
+        """Return the run of that id; its beginning or its end (>= 4 characters) is enough. NotFound."""
+        return await self._db.read(lambda connection: find(connection, run_id_or_prefix))
+
+    async def runs(
+        self, routine: str | None = None, *, status: Status | None = None, limit: int = 50, before: str | None = None
+    ) -> list[Run]:
+        """Return runs, newest first, starting behind the run `before`."""
+        wanted = [("routine = ?", routine), ("status = ?", status), ("id < ?", before)]
+        where = " AND ".join(condition for condition, value in wanted if value is not None) or "TRUE"
+        values = [value for _, value in wanted if value is not None]
+        return await self._db.read(
+            lambda connection: runs_in(connection, f"WHERE {where} ORDER BY id DESC LIMIT ?", (*values, limit))
+        )
+
+    async def last(self, routine: str, *, statuses: Collection[Status], before: str | None = None) -> Run | None:
+        """Return the newest run of a routine in one of these statuses, older than the run `before`."""
+        marks = ", ".join("?" * len(statuses))
+        rest = f"WHERE routine = ? AND status IN ({marks}) AND id < ? ORDER BY id DESC LIMIT 1"
+        values = (routine, *statuses, before or AFTER_EVERY_ID)
+        found = await self._db.read(lambda connection: runs_in(connection, rest, values))
+        return found[0] if found else None
+
+    async def last_runs(self) -> dict[str, Run]:
+        """Return the newest run of every routine that ever had one."""
+        newest = await self._db.read(lambda connection: runs_in(connection, _NEWEST_OF_EACH))
+        return {run.routine: run for run in newest}
+
+    async def active(self) -> list[Run]:
+        """Return the runs that have not ended, oldest first."""
+        unended = "WHERE status IN ('queued', 'running', 'waiting') ORDER BY id"
+        return await self._db.read(lambda connection: runs_in(connection, unended))
+
+    async def runs_since(self, routine: str, since: datetime) -> int:
+        """Return how many runs of a routine created since then succeeded or got a report delivered."""
+        query = (
+            "SELECT count(*) FROM run WHERE routine = ? AND created >= ? AND (status = 'succeeded'"
+            " OR EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id AND status = 'delivered'))"
+        )
+
+        def work(connection: sqlite3.Connection) -> int:
+            (number,) = connection.execute(query, (routine, stamp(since))).fetchone()
+            return int(number)
+
+        return await self._db.read(work)
+
+    async def definition(self, hash_: str) -> str:
+        """Return the definition that a run keeps, as JSON text. NotFound."""
+
+        def work(connection: sqlite3.Connection) -> str:
+            row = connection.execute("SELECT body FROM definition WHERE hash = ?", (hash_,)).fetchone()
+            if row is None:
+                raise NotFound(f"there is no definition {hash_}")
+            return str(row[0])
+
+        return await self._db.read(work)
+
+
+def _leave(
+    connection: sqlite3.Connection, run: Run, steps: int | None, *, suspended: bool = False, forgiven: bool = False
+) -> Run:
+    """Write down a run that its owner lets go of, ended or queued again."""
+    sources = _BEFORE[run.status]
+    row = connection.execute(
+        _LEAVE % ", ".join("?" * len(sources)),
+        (
+            run.status, stamp_or_none(run.ended), stamp_or_none(run.not_before), run.active,
+            clean_or_none(run.report), run.silent, clean_or_none(run.detail), run.provider, run.model,
+            run.usage.input, run.usage.cache_read, run.usage.cache_write, run.usage.output, run.usage.reasoning,
+            run.iterations, suspended, forgiven, run.id, run.fence, steps, *sources,
+        ),
+    ).fetchone()  # fmt: skip
+    if row is None:
+        raise _refusal(connection, run)
+    return run_of(row)
+
+
+def _refusal(connection: sqlite3.Connection, run: Run) -> DaemonError:
+    """Return why a write of this run's owner found no row."""
+    row = connection.execute("SELECT fence, status FROM run WHERE id = ?", (run.id,)).fetchone()
+    if row == (run.fence, Status.RUNNING):
+        return StoreFull(f"run {run.id}: an earlier step could not be written; it resumes from the ones before")
+    return _fenced(run)
+
+
+def _fenced(run: Run) -> Fenced:
+    return Fenced(f"run {run.id} is no longer in these hands: it was taken over, suspended or ended")
+
+
+def _failed(error: DaemonError) -> asyncio.Future[list[Step]]:
+    future: asyncio.Future[list[Step]] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
+
+
+def find(connection: sqlite3.Connection, part: str) -> Run:
+    """Return the run of that id, or the only one whose id begins or ends so. NotFound."""
+    exact = runs_in(connection, "WHERE id = ?", (part,))
+    if exact:
+        return exact[0]
+    part = part.upper()
+    if len(part) < SHORTEST_PART:
+        raise NotFound(f"there is no run {part!r}; give at least {SHORTEST_PART} characters of an id")
+    found = runs_in(
+        connection,
+        "WHERE (id >= ? AND id < ?) OR substr(id, ?) = ? ORDER BY id DESC LIMIT 2",
+        (part, part + AFTER_EVERY_ID, -len(part), part),
+    )
+    if not found:
+        raise NotFound(f"there is no run {part!r}")
+    if len(found) > 1:
+        raise NotFound(f"{part!r} fits several runs, {found[0].id} and {found[1].id} among them; give more of the id")
+    return found[0]

@@ -1,0 +1,300 @@
+"""The ledger of slots: every scheduled moment of a routine once, with what became of it."""
+
+# ruff: noqa: S608  what is put into statements are constants of this file; values are bound
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from daemon.errors import NotFound
+from daemon.models import Outcome, Reason, Run, new_id
+from daemon.store.database import Database
+from daemon.store.rows import Row, clean, moment, runs_in, stamp, stamp_or_none
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoutineState:
+    """What the record keeps of a routine besides its file."""
+
+    name: str
+    schedule_key: str
+    baseline: datetime
+    """No slot at or before it is due."""
+    paused: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """A slot that somebody wants to run."""
+
+    routine: str
+    definition: str
+    """The routine as JSON text: the run keeps it whatever is edited meanwhile."""
+    trigger: str
+    slot: datetime
+    goal: str
+    event: str | None = None
+    """Makes the slot unique by this id instead of by its instant."""
+    outcome: Outcome = Outcome.RAN
+    reason: Reason | None = None
+    lateness: float = 0.0
+    """Seconds."""
+    not_before: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlotRow:
+    """What became of a slot, or of `count` slots in a row that were not started for the same reason."""
+
+    routine: str
+    first: datetime
+    last: datetime
+    count: int
+    event: str | None
+    outcome: Outcome
+    reason: Reason | None
+    run: str | None
+    lateness: float
+
+
+def fingerprint(definition: str) -> str:
+    """Return the name under which a definition is kept."""
+    return hashlib.blake2b(definition.encode(), digest_size=16).hexdigest()
+
+
+class Slots:
+    """Routines' states and slots."""
+
+    def __init__(self, db: Database, *, clock: Callable[[], datetime]) -> None:
+        self._db = db
+        self._clock = clock
+
+    # --- what is kept of a routine
+
+    async def routine_states(self) -> dict[str, RoutineState]:
+        """Return what is kept of every routine ever seen, by name."""
+        return await self._db.read(_states)
+
+    async def set_baselines(self, keys: Mapping[str, str]) -> dict[str, RoutineState]:
+        """Start a new baseline for each routine that is new or has another schedule key; return all states.
+
+        Routines that are not named keep what they have.
+        """
+        now = stamp(self._clock())
+
+        def work(connection: sqlite3.Connection) -> dict[str, RoutineState]:
+            known = dict(connection.execute("SELECT name, schedule_key FROM routine").fetchall())
+            connection.executemany(
+                "INSERT INTO routine (name, schedule_key, baseline) VALUES (?, ?, ?) ON CONFLICT (name)"
+                " DO UPDATE SET schedule_key = excluded.schedule_key, baseline = excluded.baseline",
+                [(name, key, now) for name, key in keys.items() if known.get(name) != key],
+            )
+            return _states(connection)
+
+        return await self._db.write(work, durable=True)
+
+    async def set_paused(self, routine: str, paused: bool) -> None:
+        """Pause a routine, or resume it from now on: what fell due meanwhile stays past. NotFound."""
+        now = stamp(self._clock())
+
+        def work(connection: sqlite3.Connection) -> None:
+            changed = connection.execute(
+                "UPDATE routine SET baseline = CASE WHEN paused > ? THEN ? ELSE baseline END, paused = ? WHERE name = ?",
+                (paused, now, paused, routine),
+            )
+            if changed.rowcount == 0:
+                raise NotFound(f"there is no routine {routine!r}")
+
+        await self._db.write(work, durable=True)
+
+    # --- slots
+
+    async def open_slots(self, claims: Sequence[Claim]) -> list[Run | None]:
+        """Give each claim its slot and a queued run, all or none of them; None where the slot is taken."""
+        now = self._clock()
+        definitions = {claim.definition: fingerprint(claim.definition) for claim in claims}
+
+        def work(connection: sqlite3.Connection) -> list[Run | None]:
+            connection.executemany(
+                "INSERT INTO definition (hash, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                [(hash_, body) for body, hash_ in definitions.items()],
+            )
+            return [_open(connection, claim, definitions[claim.definition], now) for claim in claims]
+
+        return await self._db.write(work, durable=True)
+
+    async def account(
+        self, routine: str, *, first: datetime, last: datetime, count: int, outcome: Outcome, reason: Reason
+    ) -> None:
+        """Write down `count` slots from `first` to `last` that are not started.
+
+        They join the row before them if nothing came between and it says the same. What is accounted for already is
+        not counted again: the same call twice changes nothing, and of a longer stretch only its new end is added.
+        """
+        now = stamp(self._clock())
+        told = (stamp(first), stamp(last), count)
+
+        def work(connection: sqlite3.Connection) -> None:
+            _forget_the_future(connection, routine, now)
+            if new := _untold(connection, routine, *told):
+                _add(connection, routine, *new, outcome, reason)
+
+        await self._db.write(work, durable=True)
+
+    async def slots(self, routine: str | None = None, *, limit: int = 50) -> list[SlotRow]:
+        """Return what became of the latest slots, newest first."""
+        where, values = ("WHERE routine = ?", (routine,)) if routine is not None else ("", ())
+
+        def work(connection: sqlite3.Connection) -> list[SlotRow]:
+            rows = connection.execute(
+                "SELECT routine, first, last, count, event, outcome, reason, run_id, lateness"
+                f" FROM slot {where} ORDER BY last DESC, id DESC LIMIT ?",
+                (*values, limit),
+            )
+            return [_slot_of(row) for row in rows]
+
+        return await self._db.read(work)
+
+    async def accounted_until(self, routine: str) -> datetime | None:
+        """Return the newest scheduled slot up to now that is accounted for.
+
+        A slot of the future is one from a time when the clock was wrong; it says nothing about today's.
+        """
+        now = stamp(self._clock())
+
+        def work(connection: sqlite3.Connection) -> int | None:
+            (newest,) = connection.execute(
+                "SELECT max(last) FROM slot WHERE routine = ? AND event IS NULL AND last <= ?", (routine, now)
+            ).fetchone()
+            return newest  # type: ignore[no-any-return]  # a row of sqlite3 is untyped
+
+        newest = await self._db.read(work)
+        return None if newest is None else moment(newest)
+
+    async def run_of_event(self, routine: str, event: str) -> Run | None:
+        """Return the run that an event started, if it did."""
+
+        def work(connection: sqlite3.Connection) -> Run | None:
+            return next(iter(runs_in(connection, _BY_EVENT, (routine, event))), None)
+
+        return await self._db.read(work)
+
+
+_BY_EVENT = "WHERE id = (SELECT run_id FROM slot WHERE routine = ? AND event = ?)"
+
+
+def _states(connection: sqlite3.Connection) -> dict[str, RoutineState]:
+    return {
+        name: RoutineState(name=name, schedule_key=key, baseline=moment(baseline), paused=bool(paused))
+        for name, key, baseline, paused in connection.execute(
+            "SELECT name, schedule_key, baseline, paused FROM routine"
+        )
+    }
+
+
+def _slot_of(row: Row) -> SlotRow:
+    routine, first, last, count, event, outcome, reason, run, lateness = row
+    return SlotRow(
+        routine=routine,
+        first=moment(first),
+        last=moment(last),
+        count=count,
+        event=event,
+        outcome=Outcome(outcome),
+        reason=None if reason is None else Reason(reason),
+        run=run,
+        lateness=lateness,
+    )
+
+
+def _open(connection: sqlite3.Connection, claim: Claim, definition: str, now: datetime) -> Run | None:
+    slot = stamp(claim.slot)
+    if claim.event is None:
+        _forget_the_future(connection, claim.routine, stamp(now))
+    if _taken(connection, claim.routine, slot, claim.event):
+        return None
+    run = Run(
+        id=new_id(),
+        routine=claim.routine,
+        definition=definition,
+        trigger=claim.trigger,
+        slot=moment(slot),
+        event=claim.event,
+        created=now,
+        not_before=claim.not_before,
+        goal=clean(claim.goal),
+    )
+    connection.execute(
+        'INSERT INTO run (id, routine, definition, "trigger", slot, event, status, created, not_before, goal)'
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            run.id, run.routine, definition, run.trigger, slot, run.event, run.status, stamp(now),
+            stamp_or_none(run.not_before), run.goal,
+        ),
+    )  # fmt: skip
+    connection.execute(
+        "INSERT INTO slot (routine, first, last, event, outcome, reason, run_id, lateness)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (claim.routine, slot, slot, claim.event, claim.outcome, claim.reason, run.id, claim.lateness),
+    )
+    return run
+
+
+def _forget_the_future(connection: sqlite3.Connection, routine: str, now: int) -> None:
+    """Drop rows that tell of slots still to come as missed.
+
+    A clock that had jumped to 2031 and was put right left them; they would mute the routine until then.
+    """
+    connection.execute(
+        "DELETE FROM slot WHERE routine = ? AND last > ? AND run_id IS NULL AND event IS NULL", (routine, now)
+    )
+
+
+def _taken(connection: sqlite3.Connection, routine: str, slot: int, event: str | None) -> bool:
+    if event is not None:
+        found = connection.execute("SELECT 1 FROM slot WHERE routine = ? AND event = ?", (routine, event)).fetchone()
+        return found is not None
+    # Rows of one routine never overlap, so only the one that begins last before the slot can cover it.
+    row = connection.execute(
+        "SELECT last FROM slot WHERE routine = ? AND event IS NULL AND first <= ? ORDER BY first DESC LIMIT 1",
+        (routine, slot),
+    ).fetchone()
+    return row is not None and row[0] >= slot
+
+
+def _untold(
+    connection: sqlite3.Connection, routine: str, first: int, last: int, count: int
+) -> tuple[int, int, int] | None:
+    """Return what of a stretch of slots no row tells yet: it lies behind the rows that tell of the rest."""
+    until, told = connection.execute(
+        "SELECT max(last), total(CASE WHEN run_id IS NULL THEN count ELSE 0 END) FROM slot"
+        " WHERE routine = ? AND event IS NULL AND last >= ? AND first <= ?",
+        (routine, first, last),
+    ).fetchone()
+    if until is None:
+        return first, last, count
+    left = count - int(told)
+    if until >= last or left < 1:
+        return None
+    # Of several slots left only the last instant is known; the row begins right behind what was told.
+    return (last if left == 1 else until + 1), last, left
+
+
+def _add(
+    connection: sqlite3.Connection, routine: str, first: int, last: int, count: int, outcome: Outcome, reason: Reason
+) -> None:
+    before = connection.execute(
+        "SELECT id, outcome, reason, run_id FROM slot WHERE routine = ? AND event IS NULL AND first < ?"
+        " ORDER BY first DESC LIMIT 1",
+        (routine, first),
+    ).fetchone()
+    if before is not None and before[1:] == (outcome, reason, None):
+        connection.execute("UPDATE slot SET last = ?, count = count + ? WHERE id = ?", (last, count, before[0]))
+    else:
+        connection.execute(
+            "INSERT INTO slot (routine, first, last, count, outcome, reason) VALUES (?, ?, ?, ?, ?, ?)",
+            (routine, first, last, count, outcome, reason),
+        )
