@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr
 
-from daemon.definitions import Conflict, Items, Rule, SomeDuration, Table, Wrong, did_you_mean, load_toml
+from daemon.definitions import Conflict, Items, Rule, SomeDuration, Table, Wrong, did_you_mean, display, load_toml
 from daemon.errors import ConfigError, Fault
 
 KINDS = ("openai", "claude", "minimax", "open_source", "offline", "scripted")
@@ -137,10 +137,10 @@ class LogConfig(Table):
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     """From which level on."""
-
-
-class ControlConfig(Table):
-    """The control socket."""
+    max_mb: int = Field(default=10, ge=1)
+    """At how many megabytes the file is set aside and a new one begun."""
+    keep: int = Field(default=5, ge=1)
+    """How many of those set aside stay."""
 
 
 class Config(Table):
@@ -160,7 +160,6 @@ class Config(Table):
     providers: dict[str, ProviderConfig] = Field(default_factory=dict)
     daemon: DaemonConfig = DaemonConfig()
     log: LogConfig = LogConfig()
-    control: ControlConfig = ControlConfig()
 
     _file: Path = PrivateAttr(default=Path("config.toml"))
 
@@ -196,7 +195,7 @@ class Config(Table):
 
     def secret(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
         """Return the key of a provider; None if it needs none; ConfigError if it is missing."""
-        return self.provider_config(name).secret(name, env=env, folder=self.folder, file=str(self.file))
+        return self.provider_config(name).secret(name, env=env, folder=self.folder, file=display(self.file))
 
 
 def load_config(path: Path) -> Config:
@@ -205,7 +204,7 @@ def load_config(path: Path) -> Config:
     config._file = path.absolute()
     for name, provider in config.providers.items():
         if provider.api_key is not None:
-            _refuse_if_open(path, str(path), f"providers.{name}.api_key")
+            _refuse_if_open(path, display(path), f"providers.{name}.api_key")
     return config
 
 
@@ -258,11 +257,11 @@ def _key_in(path: Path, file: str, key: str) -> SecretStr:
         text = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         problem = f"the key cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8 text'}"
-        raise ConfigError(Fault(file=file, key=key, found=str(path), problem=problem)) from None
+        raise ConfigError(Fault(file=file, key=key, found=display(path), problem=problem)) from None
     if not text or "\n" in text:
         problem = "holds no key" if not text else "holds more than one line"
         hint = "the key alone, on one line"
-        raise ConfigError(Fault(file=file, key=key, found=str(path), problem=f"the file {problem}", hint=hint))
+        raise ConfigError(Fault(file=file, key=key, found=display(path), problem=f"the file {problem}", hint=hint))
     return SecretStr(text)
 
 
@@ -272,7 +271,7 @@ def _refuse_if_open(path: Path, file: str, key: str) -> None:
         about = path.stat()
     except OSError as error:
         problem = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
-        raise ConfigError(Fault(file=file, key=key, found=str(path), problem=problem)) from None
+        raise ConfigError(Fault(file=file, key=key, found=display(path), problem=problem)) from None
     mode = stat.S_IMODE(about.st_mode)
     if about.st_uid not in (os.geteuid(), 0):
         problem, hint = f"belongs to another user (uid {about.st_uid})", f"chown it to uid {os.geteuid()}"
@@ -280,4 +279,4 @@ def _refuse_if_open(path: Path, file: str, key: str) -> None:
         problem, hint = f"others may read the key (mode {mode:04o})", f"chmod 600 {path}"
     else:
         return
-    raise ConfigError(Fault(file=file, key=key, found=str(path), problem=problem, hint=hint))
+    raise ConfigError(Fault(file=file, key=key, found=display(path), problem=problem, hint=hint))

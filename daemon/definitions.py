@@ -73,26 +73,25 @@ class Rule(Generic[M]):
 
 def load_toml(path: Path, model: type[M], rules: Sequence[Rule[M]] = ()) -> M:
     """Return the file as a `model`; raise ConfigError with all its faults."""
-    return parse(read_toml(path), model, file=str(path), rules=rules)
+    return parse(read_toml(path), model, file=display(path), rules=rules)
 
 
 def read_toml(path: Path) -> Json:
     """Return the file's tables; raise ConfigError if it cannot be read or is not TOML."""
-    file = str(path)
     try:
         text = path.read_bytes().decode("utf-8-sig")  # some editors put a byte order mark first; it means nothing
+        return tomllib.loads(text)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         problem = f"is not UTF-8 text (byte {error.object[error.start]:#04x} in line {line})"
-        raise ConfigError(_whole(file, problem, "save it with the encoding UTF-8")) from None
+        fault = _whole(path, problem, "save it with the encoding UTF-8")
     except OSError as error:
-        raise ConfigError(_unreadable(file, error)) from None
-    try:
-        return tomllib.loads(text)
+        fault = _unreadable(path, error)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(_syntax_fault(file, text, str(error))) from None
+        fault = _syntax_fault(path, text, str(error))
     except RecursionError:
-        raise ConfigError(_whole(file, "its lists or tables are nested too deeply", "flatten them")) from None
+        fault = _whole(path, "its lists or tables are nested too deeply", "flatten them")
+    raise ConfigError(fault)
 
 
 def parse(data: Json, model: type[M], *, file: str, rules: Sequence[Rule[M]] = ()) -> M:
@@ -125,20 +124,20 @@ def did_you_mean(word: str, known: Collection[str]) -> str:
 # --- files that cannot be read --------------------------------------------------------------------
 
 
-def _whole(file: str, problem: str, hint: str = "") -> Fault:
-    return Fault(file=file, key="", found="", problem=problem, hint=hint)
+def _whole(path: Path, problem: str, hint: str = "") -> Fault:
+    return Fault(file=display(path), key="", found="", problem=problem, hint=hint)
 
 
-def _unreadable(file: str, error: OSError) -> Fault:
+def _unreadable(path: Path, error: OSError) -> Fault:
     match error:
         case FileNotFoundError():
-            return _whole(file, "no such file", "`agentd init` writes the shipped ones")
+            return _whole(path, "no such file", "`agentd init` writes the shipped ones")
         case IsADirectoryError():
-            return _whole(file, "is a folder, not a file", "name the TOML file inside it")
+            return _whole(path, "is a folder, not a file", "name the TOML file inside it")
         case PermissionError():
-            return _whole(file, "may not be read by this user", f"chown or chmod it; as is: {error.strerror}")
+            return _whole(path, "may not be read by this user", f"chown or chmod it; as is: {error.strerror}")
         case _:
-            return _whole(file, f"cannot be read: {error.strerror or error}")
+            return _whole(path, f"cannot be read: {error.strerror or error}")
 
 
 # tomllib's message (a part of it), and what helps the person who made that slip
@@ -162,7 +161,7 @@ _SYNTAX_HINTS = (
 _AT_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
-def _syntax_fault(file: str, text: str, message: str) -> Fault:
+def _syntax_fault(path: Path, text: str, message: str) -> Fault:
     place = _AT_LINE.search(message)
     lines = text.splitlines() or [""]
     number = int(place[1]) if place and place[1] else len(lines)
@@ -173,7 +172,7 @@ def _syntax_fault(file: str, text: str, message: str) -> Fault:
     if equals and _SECRET.search(name.strip()):
         line = f"{name.strip()} = …"
     return Fault(
-        file=file,
+        file=display(path),
         key=f"line {number}",
         found=_shorten(line),
         problem="is not TOML: " + _AT_LINE.sub("", message).strip(),
@@ -479,8 +478,14 @@ def shown(value: Any, key: str = "") -> str:
 
 
 def _shorten(text: str, width: int = 60) -> str:
-    text = "".join(c if c.isprintable() else "�" for c in text)
+    text = display(text)
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def display(text: str | Path) -> str:
+    """Return a text from outside so that it can be printed: file names may hold anything."""
+    text = str(text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else "�" for c in text)
 
 
 # --- durations ------------------------------------------------------------------------------------

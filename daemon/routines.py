@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BeforeValidator, Field
 
+from daemon import crontab
 from daemon.config import Name, Zone
 from daemon.definitions import (
     Conflict,
@@ -23,6 +26,7 @@ from daemon.definitions import (
     Table,
     Wrong,
     did_you_mean,
+    display,
     format_duration,
     parse,
     parse_duration,
@@ -31,22 +35,27 @@ from daemon.definitions import (
 from daemon.errors import ConfigError, Fault
 
 CHANNELS = ("file", "log")
-MODES = ("collect-then-summarise", "agent")
 RESERVED = ("ask",)
-DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 _HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)")
 
 
-def _cron(value: Any) -> Any:
-    if isinstance(value, str):
-        from daemon import crontab
+@lru_cache(maxsize=4096)  # thousands of routines share a few schedules
+def _judged(read: Callable[[str], object], text: str) -> Wrong | None:
+    try:
+        read(text)
+    except crontab.CronError as error:
+        return Wrong(f"{error.place} {error.found!r}: {error.problem}", hint=error.hint)
+    return None
 
-        try:
-            crontab.parse(value)
-        except crontab.CronError as error:
-            raise Wrong(str(error)) from None
-    return value
+
+def _readable_by(read: Callable[[str], object]) -> BeforeValidator:
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and (wrong := _judged(read, value)):
+            raise wrong
+        return value
+
+    return BeforeValidator(check)
 
 
 def _catch_up(value: Any) -> Any:
@@ -74,9 +83,9 @@ Count = Annotated[int, Field(ge=1)]
 class Trigger(Table):
     """What starts it: one of `cron`, `every`, `at`, and `on_start`, which may join any."""
 
-    cron: Annotated[str, BeforeValidator(_cron)] | None = None
+    cron: Annotated[str, _readable_by(crontab.parse)] | None = None
     """Five fields of crontab(5), or @daily and its like."""
-    every: Annotated[Duration, Field(ge=timedelta(minutes=1))] | None = None
+    every: Annotated[Duration, Field(ge=timedelta(seconds=1))] | None = None
     """At fixed distances, counted from the Unix epoch."""
     at: AwareDatetime | None = None
     """Once."""
@@ -90,8 +99,8 @@ class Trigger(Table):
     """Delay the start by up to so much, always the same for one name; the slot stays."""
     active_hours: Annotated[str, BeforeValidator(_active_hours)] | None = None
     """Skip slots outside of these hours."""
-    active_days: Items[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]] = ()
-    """Skip slots on other days; empty means any day."""
+    active_days: Annotated[str, _readable_by(crontab.weekdays)] | None = None
+    """Skip slots on other days than these, such as "mon-fri" or "sat,sun"."""
 
 
 class Retry(Table):
@@ -336,23 +345,24 @@ def load_routine(path: Path) -> Routine:
     name = path.name.removesuffix(".toml")
     faults = list(_name_faults(name, path))
     try:
-        definition = parse(read_toml(path), Definition, file=str(path), rules=RULES)
+        definition = parse(read_toml(path), Definition, file=display(path), rules=RULES)
     except ConfigError as error:
         raise ConfigError(*faults, *error.faults) from None
     if faults:
         raise ConfigError(*faults)
-    fields = {key: getattr(definition, key) for key in Definition.model_fields}
-    return Routine.model_construct(definition.model_fields_set, name=name, path=path, **fields)
+    return Routine.model_validate(vars(definition) | {"name": name, "path": path})
 
 
 def _name_faults(name: str, path: Path) -> Iterator[Fault]:
     if name in RESERVED:
-        yield Fault(file=str(path), key="", found="", problem=f'the name "{name}" is taken by agentd', hint="rename it")
+        yield Fault(
+            file=display(path), key="", found="", problem=f'the name "{name}" is taken by agentd', hint="rename it"
+        )
     elif not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
         better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
         hint = f"rename it to {better}.toml" if better else "rename it"
         problem = "a routine's name is made of a-z, 0-9 and -"
-        yield Fault(file=str(path), key="", found=name, problem=problem, hint=hint)
+        yield Fault(file=display(path), key="", found=display(name), problem=problem, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,16 +376,12 @@ class Loaded:
 def load_folder(folder: Path, *, check: Callable[[Routine], None] | None = None) -> Loaded:
     """Return every routine of a folder; one bad file harms no other. `check` may raise ConfigError for a routine."""
     loaded = Loaded()
-    try:
-        paths = sorted(path for path in folder.iterdir() if is_routine_file(path))
-    except FileNotFoundError:
-        return loaded
-    except OSError as error:
-        problem = f"the folder of routines cannot be read: {error.strerror}"
-        raise ConfigError(Fault(file=str(folder), key="", found="", problem=problem)) from None
-    for path in paths:
-        name = path.name.removesuffix(".toml")
+    for entry in _entries(folder):
+        name = display(entry.name).removesuffix(".toml")
+        path = folder / entry.name
         try:
+            if not entry.is_file():  # opening a pipe would wait for its writer forever
+                raise ConfigError(Fault(file=display(path), key="", found="", problem="is not a regular file"))
             routine = load_routine(path)
             if check:
                 check(routine)
@@ -386,9 +392,20 @@ def load_folder(folder: Path, *, check: Callable[[Routine], None] | None = None)
     return loaded
 
 
-def is_routine_file(path: Path) -> bool:
-    """Tell whether a file in the folder counts: editors leave others there."""
-    return path.name.endswith(".toml") and not path.name.startswith(".")
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((entry for entry in entries if is_routine_file(entry.name)), key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        problem = f"the folder of routines cannot be read: {error.strerror}"
+        raise ConfigError(Fault(file=display(folder), key="", found="", problem=problem)) from None
+
+
+def is_routine_file(name: str) -> bool:
+    """Tell whether a file of this name counts: editors leave others in the folder."""
+    return name.endswith(".toml") and not name.startswith(".")
 
 
 def unknown_providers(routine: Routine, known: Collection[str]) -> list[Fault]:
@@ -396,7 +413,7 @@ def unknown_providers(routine: Routine, known: Collection[str]) -> list[Fault]:
     named = {"run.provider": (routine.run.provider,), "run.fallback": routine.run.fallback}
     return [
         Fault(
-            file=str(routine.path or routine.name),
+            file=display(routine.path or routine.name),
             key=key,
             found=f'"{name}"',
             problem="no such provider in config.toml",
