@@ -22,6 +22,7 @@ import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, timedelta, tzinfo
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 from zoneinfo import ZoneInfo
 
@@ -81,6 +82,7 @@ _TERM = re.compile(r"(?:\*|([a-z0-9]{1,9})(?:-([a-z0-9]{1,9}))?)(?:/([0-9]{1,9})
 _NTH = re.compile(r"([a-z0-9]{1,9})#([0-9]+)")
 
 
+@lru_cache(maxsize=1024)  # thousands of routines share a few lines, and then a calendar too
 def parse(expr: str) -> Crontab:
     """Read a crontab line of five fields, or a nickname such as @daily; raises CronError."""
     text = expr.strip().lower()

@@ -1,0 +1,67 @@
+"""What time it is, in which zone this host lives, and which machine it is."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+class Clock(Protocol):
+    """Where the time comes from: tests bring their own."""
+
+    def now(self) -> datetime:
+        """Return the present instant, in UTC."""
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+def host_zone(env: Mapping[str, str] | None = None, root: Path = Path("/")) -> str:
+    """Return the name of the host's time zone, UTC if it has none that the zone database knows."""
+    for name in _zone_names(os.environ if env is None else env, root):
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: a folder such as Europe, a name too long
+            continue
+        return "UTC" if name in ("Etc/UTC", "Etc/UCT", "UCT", "Zulu") else name
+    return "UTC"
+
+
+def _zone_names(env: Mapping[str, str], root: Path) -> Iterator[str]:
+    if named := env.get("TZ", "").removeprefix(":"):
+        yield named.rpartition("zoneinfo/")[2]  # TZ may be a path
+    # The link is what libc follows. Debian keeps /etc/timezone beside it, and a hand-made link leaves that one stale.
+    try:
+        target = (root / "etc/localtime").readlink()
+    except OSError:
+        pass  # missing, or a copy that names nothing
+    else:
+        yield str(target).rpartition("zoneinfo/")[2].removeprefix("posix/")
+    try:
+        lines = (root / "etc/timezone").read_text("ascii").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return
+    yield from (line.strip() for line in lines if line.strip() and not line.startswith("#"))
+
+
+def machine_id(root: Path = Path("/")) -> str:
+    """Return what tells this machine from others, the same after every boot."""
+    for path in ("etc/machine-id", "var/lib/dbus/machine-id"):
+        try:
+            text = (root / path).read_text("ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            continue
+        if text and text != "uninitialized":  # machine-id(5): what an image holds before its first boot
+            return text
+    return platform.node()
