@@ -8,6 +8,7 @@ DaemonError
 ├── Fenced                 somebody else owns this run now: stop writing, at once
 ├── StoreFull              the disk took no more: nothing was lost, nothing was started
 ├── ToolFailed             a tool could not do it; the model reads why and what came out so far
+├── DeliveryFailed         a target did not take a report; the outbox tries again if that can help
 └── ProviderError          a model gave no answer
     ├── Retryable          asking again may help, after `retry_after` seconds if given
     │   ├── Overloaded     the vendor is busy (429, 529)
@@ -90,6 +91,14 @@ class ToolFailed(DaemonError):
 
     def __init__(self, message: str, *, partial: str = "", transient: bool = False) -> None:
         self.partial, self.transient = partial, transient
+        super().__init__(message)
+
+
+class DeliveryFailed(DaemonError):
+    """A target did not take a report; `retry` says whether trying again later can help."""
+
+    def __init__(self, message: str, *, retry: bool = True) -> None:
+        self.retry = retry
         super().__init__(message)
 
 
