@@ -100,7 +100,7 @@ def parse(data: Json, model: type[M], *, file: str, rules: Sequence[Rule[M]] = (
         value = model.model_validate(data)
     except ValidationError as error:
         raise ConfigError(*_faults(error, data, model, file, rules)) from None
-    faults = [_as_fault(conflict, file) for rule in rules for conflict in rule.check(value)]
+    faults = [as_fault(conflict, file) for rule in rules for conflict in rule.check(value)]
     if faults:
         raise ConfigError(*faults)
     return value
@@ -256,10 +256,11 @@ def _faults(
         return  # nothing sound is left to judge by
     for rule in rules:
         if not any(_covers(_keys(path), read.split(".")) for read in rule.reads for path in broken):
-            yield from (_as_fault(conflict, file) for conflict in rule.check(rest))
+            yield from (as_fault(conflict, file) for conflict in rule.check(rest))
 
 
-def _as_fault(conflict: Conflict, file: str) -> Fault:
+def as_fault(conflict: Conflict, file: str) -> Fault:
+    """Return a conflict as the reader sees it."""
     found = "" if conflict.found is None else shown(conflict.found, conflict.key)
     return Fault(file=file, key=conflict.key, found=found, problem=conflict.problem, hint=conflict.hint)
 

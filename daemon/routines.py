@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AwareDatetime, BeforeValidator, Field
+from pydantic import AwareDatetime, BeforeValidator, Field, PlainSerializer
 
 from daemon import crontab
 from daemon.config import Name, Zone
@@ -25,6 +25,7 @@ from daemon.definitions import (
     SomeDuration,
     Table,
     Wrong,
+    as_fault,
     did_you_mean,
     display,
     format_duration,
@@ -61,10 +62,19 @@ def _readable_by(read: Callable[[str], object]) -> BeforeValidator:
 def _catch_up(value: Any) -> Any:
     if isinstance(value, str) and value not in ("once", "none"):
         try:
-            return format_duration(parse_duration(value))
+            return parse_duration(value)
         except Wrong:
             raise Wrong('expected "once", "none" or a duration such as "6h"') from None
     return value
+
+
+def _catch_up_text(value: str | timedelta) -> str:
+    return value if isinstance(value, str) else format_duration(value)
+
+
+CatchUp: TypeAlias = Annotated[
+    Literal["once", "none"] | timedelta, BeforeValidator(_catch_up), PlainSerializer(_catch_up_text)
+]
 
 
 def _active_hours(value: Any) -> Any:
@@ -93,7 +103,7 @@ class Trigger(Table):
     """When the daemon starts, at most once an hour."""
     timezone: Zone | None = None
     """The zone of cron and active_hours; by default that of config.toml, else the host's."""
-    catch_up: Annotated[str, BeforeValidator(_catch_up)] = "once"
+    catch_up: CatchUp = "once"
     """once: the latest missed slot if late by at most half its period; none; or how late it may be."""
     spread: Duration = timedelta(0)
     """Delay the start by up to so much, always the same for one name; the slot stays."""
@@ -408,21 +418,34 @@ def is_routine_file(name: str) -> bool:
     return name.endswith(".toml") and not name.startswith(".")
 
 
-def unknown_providers(routine: Routine, known: Collection[str]) -> list[Fault]:
-    """Return a fault for each provider the routine names and the config does not."""
-    named = {"run.provider": (routine.run.provider,), "run.fallback": routine.run.fallback}
-    return [
-        Fault(
-            file=display(routine.path or routine.name),
-            key=key,
-            found=f'"{name}"',
-            problem="no such provider in config.toml",
-            hint=did_you_mean(name, known),
-        )
-        for key, names in named.items()
-        for name in names
-        if name is not None and name not in known
+def against(providers: Collection[str], tools: Collection[str] | None = None) -> Callable[[Routine], None]:
+    """Return a check for `load_folder`: what a routine names must be there. Patterns of tools may match nothing yet."""
+
+    def check(routine: Routine) -> None:
+        faults = [*_unknown_providers(routine, providers), *(_unknown_tools(routine, tools) if tools else ())]
+        if faults:
+            file = display(routine.path or f"{routine.name}.toml")
+            raise ConfigError(*(as_fault(conflict, file) for conflict in faults))
+
+    return check
+
+
+def _unknown_providers(routine: Routine, known: Collection[str]) -> Iterator[Conflict]:
+    run = routine.run
+    for key, name in (("run.provider", run.provider), *((f"run.fallback[{i}]", n) for i, n in enumerate(run.fallback))):
+        if name is not None and name not in known:
+            hint = did_you_mean(name, known)
+            yield Conflict(key, "no such provider in config.toml", name, hint)
+
+
+def _unknown_tools(routine: Routine, known: Collection[str]) -> Iterator[Conflict]:
+    named = [(f"gather[{index}].tool", gather.tool) for index, gather in enumerate(routine.gather)]
+    named += [
+        (f"run.tools[{index}]", tool) for index, tool in enumerate(routine.run.tools) if not set(tool) & set("*?[")
     ]
+    for key, tool in named:
+        if tool not in known:
+            yield Conflict(key, "no such tool", tool, did_you_mean(tool, known))
 
 
 @dataclass(frozen=True, slots=True)
