@@ -13,7 +13,18 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr
 
-from daemon.definitions import Conflict, Items, Rule, SomeDuration, Table, Wrong, did_you_mean, display, load_toml
+from daemon.definitions import (
+    Conflict,
+    Items,
+    JsonTable,
+    Rule,
+    SomeDuration,
+    Table,
+    Wrong,
+    did_you_mean,
+    display,
+    load_toml,
+)
 from daemon.errors import ConfigError, Fault
 
 KINDS = ("openai", "claude", "minimax", "open_source", "offline", "scripted")
@@ -83,13 +94,13 @@ class ProviderConfig(Table):
     """How long one answer may take."""
     max_concurrency: int | None = Field(default=None, ge=1)
     """How many requests at a time; no limit by default."""
-    capabilities: dict[str, Any] = Field(default_factory=dict)
+    capabilities: JsonTable = Field(default_factory=dict)
     """Corrections to what we know of the model."""
     temperature: float | None = Field(default=None, ge=0, le=2)
     """Sent only where the model takes it."""
     max_tokens: int | None = Field(default=None, ge=1)
     """The longest answer, in tokens."""
-    replies: Items[str | dict[str, Any]] = ()
+    replies: Items[str | JsonTable] = ()
     """Kind scripted: what it answers, in order."""
 
     def secret(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 import tomllib
 import types
@@ -531,3 +532,25 @@ Duration: TypeAlias = Annotated[timedelta, BeforeValidator(parse_duration), Plai
 
 SomeDuration: TypeAlias = Annotated[Duration, Field(gt=timedelta(0))]
 """A duration that is more than nothing."""
+
+
+# --- tables that go on as JSON ---------------------------------------------------------------------
+
+
+def _as_json(value: Any) -> Any:
+    """Return a TOML value as JSON knows it: dates become text, as the reader of JSON gets them anyway."""
+    match value:
+        case dict():
+            return {key: _as_json(item) for key, item in value.items()}
+        case list():
+            return [_as_json(item) for item in value]
+        case datetime() | date() | time():
+            return value.isoformat()
+        case float() if not math.isfinite(value):
+            raise Wrong("nan and inf cannot be passed on")
+        case _:
+            return value
+
+
+JsonTable: TypeAlias = Annotated[Json, BeforeValidator(_as_json)]
+"""A table whose keys are not ours to know."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -21,6 +20,7 @@ from daemon.definitions import (
     Conflict,
     Duration,
     Items,
+    JsonTable,
     Rule,
     SomeDuration,
     Table,
@@ -177,7 +177,7 @@ class Gather(Table):
     """What the fact is called in the prompt and in [gate]."""
     tool: Name
     """The tool that collects it."""
-    args: dict[str, Any] = Field(default_factory=dict)
+    args: JsonTable = Field(default_factory=dict)
     """Its arguments."""
     required: bool = True
     """Whether the run is no success without it."""
@@ -234,25 +234,17 @@ class Routine(Definition):
     @property
     def schedule_key(self) -> str:
         """A digest of what decides when it runs: a new one means a new baseline."""
-        trigger = self.trigger.model_dump(mode="json", exclude_none=True)
-        return _digest({"trigger": trigger, "enabled": self.enabled})
+        text = f"{self.enabled} {self.trigger.model_dump_json(exclude_none=True)}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def dump(self) -> str:
-        """Return the definition as canonical JSON, defaults included: a run keeps what it started with."""
-        return _canonical(self.model_dump(mode="json", exclude_none=True))
+        """Return the definition as JSON, defaults included, equal for equal routines: a run keeps what it started with."""
+        return self.model_dump_json(exclude_none=True)  # keys stay in their order: that of the sections counts
 
     @classmethod
     def restore(cls, text: str) -> Self:
         """Return the routine that `dump` wrote."""
         return cls.model_validate_json(text)
-
-
-def _canonical(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(_canonical(value).encode()).hexdigest()[:16]
 
 
 # --- rules across fields --------------------------------------------------------------------------
