@@ -67,6 +67,15 @@ class StateBusy(DaemonError):
         super().__init__(f"the state folder {path} is in use by {who}; stop it first, or choose another with --state")
 
 
+class SocketBusy(StateBusy):
+    """Another daemon answers on the control socket."""
+
+    def __init__(self, path: str, pid: int | None) -> None:
+        super().__init__(path, pid)
+        who = f"process {pid}" if pid else "another process"
+        self.args = (f"{who} answers on the control socket {path} already; stop it first, or name another path",)
+
+
 class NotFound(DaemonError):
     """Nothing of that name or id exists."""
 

@@ -1,10 +1,9 @@
 """What is happening inside runs right now, for whoever watches: a bus inside the process, with no memory.
 
-Theory of operation: the journal is the truth and the bus is a bell. Each step of a run stands for at most one event
-(`of_step`), whose `id` is the step's number; `from_steps` tells a late follower what has happened so far. Whoever needs
-every event exactly once (`control/sse.py`) reads the journal whenever the bus rings, and takes from the bus itself only
-what is never journalled: `thinking` and `delta`. So publish an event after the commit of what it tells; a bell that
-rings early is only heard with the next one, but `run_ended` has no next one.
+Theory of operation: the journal is the truth, the bus only saves reading it all the time. A step of a run stands for at
+most one event (`of_step`), whose `id` is the step's number. Whoever needs each event exactly once (`control/sse.py`)
+follows the bus first, reads the journal then, and skips on the bus what it has read. So publish an event only after the
+commit of the step it stands for. `thinking` and `delta` stand for none, have no id, and are lost to whoever comes late.
 
 Event types: run_started {goal}, thinking, tool_started {tool, args}, tool_finished {tool, ok, preview}, message {text},
 delta {text}, run_ended {status, detail, report}. Every event has `type`, `run`, `routine` and `at`.
@@ -30,6 +29,8 @@ class Following(AsyncIterator[Json]):
 
     def __init__(self, run_id: str | None) -> None:
         self.run_id = run_id
+        self.missed = False
+        """It fell so far behind that events were dropped; for the follower to reset once it has caught up."""
         self._queue: deque[Json] = deque(maxlen=BACKLOG)
         self._news = asyncio.Event()
         self._closed = False
@@ -45,14 +46,9 @@ class Following(AsyncIterator[Json]):
             await self._news.wait()
         return self._queue.popleft()
 
-    def waiting(self) -> list[Json]:
-        """Take what is there already, without waiting."""
-        events = list(self._queue)
-        self._queue.clear()
-        return events
-
     def push(self, event: Json) -> None:
         if not self._closed:
+            self.missed = self.missed or len(self._queue) == BACKLOG
             self._queue.append(event)
             self._news.set()
 
@@ -97,9 +93,13 @@ class Events:
 
 def from_steps(run: Run, steps: Iterable[Step]) -> list[Json]:
     """Return the events that a run's row and steps stand for, in order."""
-    begin = {"type": "run_started", **_stamp(run, run.started or run.created), "goal": run.goal}
     told = [event for step in steps if (event := of_step(run, step)) is not None]
-    return [begin, *told, end_of(run)] if run.status.ended else [begin, *told]
+    return [begin_of(run), *told, end_of(run)] if run.status.ended else [begin_of(run), *told]
+
+
+def begin_of(run: Run) -> Json:
+    """Return the first event of a run."""
+    return {"type": "run_started", **_stamp(run, run.started or run.created), "goal": run.goal}
 
 
 def of_step(run: Run, step: Step) -> Json | None:

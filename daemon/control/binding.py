@@ -1,0 +1,159 @@
+"""What a request must carry, read off a route's own signature.
+
+A route is `async def show(surface, *, name: str, limit: Limit = 50) -> View`. A parameter that stands in the path comes
+from there; of the others, a GET takes them from its query and a POST from its JSON body. What is not in the signature
+is an error that names the nearest thing that is.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from http import HTTPStatus
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from daemon.control.problems import BadRequest
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+LONGEST_BODY = 1_000_000  # bytes; a request of ours is a few dozen
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """The bounds of a number."""
+
+    least: int
+    most: int
+
+
+Limit = Annotated[int, Between(1, 1000)]
+Count = Annotated[int, Between(1, 100)]
+Offset = Annotated[int, Between(0, 1_000_000_000)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Input:
+    """One thing a request carries."""
+
+    name: str
+    place: str
+    """path, query or body"""
+    kind: type
+    bounds: Between | None
+    default: Any
+    required: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """One row of the table, with what its signature says."""
+
+    method: str
+    path: str
+    handler: Callable[..., Any]
+    inputs: Mapping[str, Input]
+    answer: Any
+
+    async def read(self, request: Request) -> dict[str, Any]:
+        """Return the handler's arguments; BadRequest says what is wrong with the request."""
+        given: dict[str, Any] = dict(request.path_params)
+        asked = await _body(request) if self.method == "POST" else dict(request.query_params)
+        place = "body" if self.method == "POST" else "query"
+        known = [each.name for each in self.inputs.values() if each.place == place]
+        for name, value in asked.items():
+            if name not in known:
+                near = get_close_matches(name, known, 1)
+                told = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
+                raise BadRequest(f"unknown {place} field {name!r}; {told}", HTTPStatus.UNPROCESSABLE_ENTITY)
+            given[name] = value
+        return {name: _value(each, given) for name, each in self.inputs.items()}
+
+
+def endpoint(method: str, path: str, handler: Callable[..., Any]) -> Endpoint:
+    """Return the row with the inputs that its handler's signature asks for."""
+    hints = get_type_hints(handler, include_extras=True)
+    inputs = {}
+    for name, parameter in inspect.signature(handler).parameters.items():
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            continue
+        in_path = f"{{{name}}}" in path
+        kind, bounds = _kind(hints[name])
+        required = parameter.default is parameter.empty
+        inputs[name] = Input(
+            name=name,
+            place="path" if in_path else "body" if method == "POST" else "query",
+            kind=kind,
+            bounds=bounds,
+            default=None if required else parameter.default,
+            required=required,
+        )
+    return Endpoint(method=method, path=path, handler=handler, inputs=inputs, answer=hints["return"])
+
+
+def _kind(hint: Any) -> tuple[type, Between | None]:
+    """Take `int`, `Annotated[int, Between(…)]` or either of them `| None` apart."""
+    if get_origin(hint) in (Union, UnionType):
+        (hint,) = (each for each in get_args(hint) if each is not NoneType)
+    if get_origin(hint) is Annotated:
+        kind, bounds = get_args(hint)
+        return kind, bounds
+    return hint, None
+
+
+def _value(wanted: Input, given: Mapping[str, Any]) -> Any:
+    if wanted.name not in given or given[wanted.name] is None:
+        if wanted.required:
+            raise BadRequest(f"{wanted.name!r} is missing", HTTPStatus.UNPROCESSABLE_ENTITY)
+        return wanted.default
+    value = given[wanted.name]
+    if wanted.kind is int:
+        value = _number(wanted, value)
+    elif not isinstance(value, str):
+        raise _unfit(wanted, "expected text", value)
+    elif issubclass(wanted.kind, StrEnum):
+        if value not in list(wanted.kind):
+            raise _unfit(wanted, f"expected one of {', '.join(wanted.kind)}", value)
+        value = wanted.kind(value)
+    return value
+
+
+def _number(wanted: Input, value: Any) -> int:
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        raise _unfit(wanted, "expected a whole number", value) from None
+    if wanted.bounds and not wanted.bounds.least <= number <= wanted.bounds.most:
+        raise _unfit(wanted, f"expected a number from {wanted.bounds.least} to {wanted.bounds.most}", value)
+    return number
+
+
+def _unfit(wanted: Input, expected: str, value: Any) -> BadRequest:
+    found = json.dumps(value, ensure_ascii=False)[:80]
+    return BadRequest(f"{wanted.name!r}: {expected} (found {found})", HTTPStatus.UNPROCESSABLE_ENTITY)
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """Return the JSON object of the body; an empty body is an empty object."""
+    raw = b""
+    async for chunk in request.stream():
+        raw += chunk
+        if len(raw) > LONGEST_BODY:
+            raise BadRequest(f"the body is over {LONGEST_BODY} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    if not raw.strip():
+        return {}
+    try:
+        body = json.loads(raw)
+    except json.JSONDecodeError as error:
+        raise BadRequest(f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except (UnicodeDecodeError, RecursionError):
+        raise BadRequest("the body is not JSON in UTF-8") from None
+    if not isinstance(body, dict):
+        raise BadRequest('the body is JSON but not an object; send {} or {"event": "…"}')
+    return body

@@ -1,0 +1,142 @@
+"""The file of the control socket: made for one user alone, never taken from a living daemon, removed only if ours."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+import struct
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from daemon.errors import ConfigError, Fault, SocketBusy
+
+log = structlog.get_logger()
+
+LONGEST_PATH = 107  # bytes of sun_path without its final NUL (unix(7)); macOS has 103
+FIRST_INHERITED = 3  # sd_listen_fds(3)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Door:
+    """A listening socket, and the file it stands for if we made that ourselves."""
+
+    socket: socket.socket
+    path: Path
+    ours: tuple[int, int] | None
+    """Device and inode of the file we bound; None for an inherited socket."""
+
+    def close(self) -> None:
+        """Stop listening, and remove the file if it is still the one we made."""
+        self.socket.close()
+        if self.ours is None:
+            return
+        with suppress(OSError):
+            found = self.path.lstat()
+            if (found.st_dev, found.st_ino) == self.ours:
+                self.path.unlink()
+
+
+def inherited(env: Mapping[str, str]) -> Door | None:
+    """Return the socket that systemd opened for us, if it did: the one named `control`, else the first."""
+    if env.get("LISTEN_PID") != str(os.getpid()) or not env.get("LISTEN_FDS", "").isdecimal():
+        return None
+    count = int(env["LISTEN_FDS"])
+    names = env.get("LISTEN_FDNAMES", "").split(":")
+    if not count:
+        return None
+    fd = FIRST_INHERITED + (names.index("control") if "control" in names[:count] else 0)
+    listener = socket.socket(fileno=fd)
+    listener.set_inheritable(False)
+    name = listener.getsockname()
+    if listener.family != socket.AF_UNIX or listener.type != socket.SOCK_STREAM:
+        fault = Fault(file=f"descriptor {fd}", key="", found=str(name), problem="is not a Unix stream socket")
+        raise ConfigError(fault)
+    return Door(socket=listener, path=Path(name if isinstance(name, str) else os.fsdecode(name)), ours=None)
+
+
+def open_door(path: Path, env: Mapping[str, str]) -> Door:
+    """Return the socket that systemd holds open for us, else bind one for this user alone.
+
+    ConfigError where that cannot be, SocketBusy where a daemon answers already.
+    """
+    return inherited(env) or _bind(path)
+
+
+def _bind(path: Path) -> Door:
+    if len(os.fsencode(path)) > LONGEST_PATH:
+        length = f"{len(os.fsencode(path))} bytes"
+        hint = f"a socket's path may have {LONGEST_PATH}; name a shorter one"
+        raise ConfigError(_fault(path, "the path of the control socket is too long", hint, found=length))
+    _make_folder(path.parent)
+    _clear_away(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)  # the file is 0600 from its first moment on
+    try:
+        listener.bind(os.fspath(path))
+    except OSError as error:
+        listener.close()
+        raise ConfigError(_fault(path, f"the control socket cannot be made there: {error.strerror}")) from error
+    finally:
+        os.umask(before)
+    made = path.lstat()
+    return Door(socket=listener, path=path, ours=(made.st_dev, made.st_ino))
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError as error:
+        raise ConfigError(_fault(folder, f"the socket's folder cannot be made: {error.strerror}")) from error
+    if found.st_uid not in (os.geteuid(), 0):
+        problem = f"the socket's folder belongs to another user (uid {found.st_uid})"
+        raise ConfigError(_fault(folder, problem, "name another path"))
+    if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+        problem = "others may write to the socket's folder, and so put a socket of theirs in its place"
+        raise ConfigError(
+            _fault(folder, problem, f"chmod 700 {folder}", found=f"mode {stat.S_IMODE(found.st_mode):04o}")
+        )
+
+
+def _clear_away(path: Path) -> None:
+    """Remove the socket file of a daemon that is gone; refuse whatever else stands there."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        problem = "something that is not a socket is in the way of the control socket; it is left alone"
+        raise ConfigError(_fault(path, problem, "move it, or name another path"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        failed = probe.connect_ex(os.fspath(path))
+        if failed in (0, errno.EAGAIN):  # EAGAIN: somebody listens but does not get round to accepting
+            raise SocketBusy(str(path), peer(probe)[1] if not failed else None)
+    if failed != errno.ECONNREFUSED:
+        raise ConfigError(_fault(path, f"the socket there cannot be asked who listens: {os.strerror(failed)}"))
+    if found.st_uid != os.geteuid():
+        problem = f"a dead socket of another user (uid {found.st_uid}) is in the way"
+        raise ConfigError(_fault(path, problem, "remove it, or name another path"))
+    path.unlink()
+    log.info("socket.stale_removed", path=str(path))
+
+
+def _fault(path: Path, problem: str, hint: str = "", found: str = "") -> Fault:
+    return Fault(file=str(path), key="", found=found, problem=problem, hint=hint)
+
+
+def peer(connection: socket.socket) -> tuple[int | None, int | None]:
+    """Return uid and pid of the process at the other end, as the kernel knows them."""
+    if sys.platform == "linux":
+        pid, uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        return uid, pid
+    # LOCAL_PEERCRED (sys/un.h): struct xucred begins with its version and the uid
+    _version, uid = struct.unpack_from("II", connection.getsockopt(0, 0x001, 76))
+    return uid, None

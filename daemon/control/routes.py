@@ -1,0 +1,312 @@
+"""The control API as a table. Each route is a small function: ask a room of the daemon, answer with a view.
+
+Every POST is an act of the operator and is remembered as such: gates ask how long ago the last one was.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime
+from difflib import get_close_matches
+from heapq import nsmallest
+from typing import Any
+
+from daemon.control.binding import Count, Limit, Offset
+from daemon.control.sse import watch
+from daemon.control.surface import Surface
+from daemon.control.views import (
+    DeliveryView,
+    DoctorView,
+    FireView,
+    Page,
+    ReloadView,
+    RoutineCounts,
+    RoutineDetail,
+    RoutineView,
+    RunBrief,
+    RunView,
+    SlotView,
+    StatusView,
+    StepView,
+    delivery_view,
+    fault_views,
+    in_a_word,
+    iso,
+    run_brief,
+    run_view,
+    slot_view,
+    step_view,
+)
+from daemon.errors import NotFound
+from daemon.events import end_of
+from daemon.models import DeliveryStatus, Json, Run, Status
+
+Handler = Callable[..., Any]
+
+FIRES_SHOWN = 3
+WHOLE_LIST = 500  # routines and slots on one page by default: a person's are a handful, a fleet's come in a few pages
+
+
+async def show_status(surface: Surface) -> StatusView:
+    """Tell how the daemon is: where it lives, what it counts, what runs and what is next."""
+    states = [_state(surface, name) for name in _names(surface)]
+    active = await surface.journal.active()
+    return StatusView(
+        **surface.process(),
+        version=surface.version,
+        routines=RoutineCounts(
+            on=states.count("on"),
+            paused=states.count("paused"),
+            disabled=states.count("disabled"),
+            invalid=states.count("invalid"),
+        ),
+        counts=await surface.journal.counts(),
+        next=_fires(surface, FIRES_SHOWN),
+        active=[run_brief(run, None) for run in active],
+    )
+
+
+async def list_routines(surface: Surface, *, limit: Limit = WHOLE_LIST, cursor: str | None = None) -> Page[RoutineView]:
+    """List the routines by name: when each runs, when it is next due, how it last went."""
+    names, following = _part(_names(surface), limit, cursor)
+    last = await surface.journal.last_runs()
+    words = await _delivery_words(surface, [last[name] for name in names if name in last])
+    views = [_routine_view(surface, name, last.get(name), words) for name in names]
+    return Page(items=views, next=following)
+
+
+async def show_routine(surface: Surface, *, name: str) -> RoutineDetail:
+    """Show one routine: its definition, its next starts, its last run, its faults."""
+    _known(surface, name)
+    runs = await surface.journal.runs(name, limit=1)
+    words = await _delivery_words(surface, runs)
+    routine = surface.engine.routines.get(name)
+    return RoutineDetail(
+        **_routine_view(surface, name, runs[0] if runs else None, words),
+        fires=[iso(moment) for moment in _due(surface, name, FIRES_SHOWN)],
+        definition=routine.model_dump(mode="json", exclude_none=True) if routine else {},
+    )
+
+
+async def next_of_routine(surface: Surface, *, name: str, count: Count = FIRES_SHOWN) -> Page[FireView]:
+    """List the next starts of one routine."""
+    _known(surface, name)
+    return Page(items=[FireView(routine=name, at=iso(at)) for at in _due(surface, name, count)], next=None)
+
+
+async def next_of_all(surface: Surface, *, count: Count = 10) -> Page[FireView]:
+    """List the next starts of all routines, the soonest first."""
+    return Page(items=_fires(surface, count), next=None)
+
+
+async def list_runs(
+    surface: Surface,
+    *,
+    routine: str | None = None,
+    status: Status | None = None,
+    limit: Limit = 50,
+    cursor: str | None = None,
+) -> Page[RunBrief]:
+    """List runs, newest first."""
+    if routine is not None and not await surface.journal.runs(routine, limit=1):
+        _known(surface, routine)
+    runs = await surface.journal.runs(routine, status=status, limit=limit + 1, before=cursor)
+    shown = runs[:limit]
+    words = await _delivery_words(surface, shown)
+    views = [run_brief(run, words.get(run.id)) for run in shown]
+    return Page(items=views, next=shown[-1].id if len(runs) > limit else None)
+
+
+async def show_run(surface: Surface, *, id: str) -> RunView:  # noqa: A002 - the name in the path
+    """Show one run; the beginning or the end of its id (4 characters) is enough."""
+    return await _view(surface, await surface.journal.get(id))
+
+
+async def list_steps(
+    surface: Surface,
+    *,
+    id: str,  # noqa: A002
+    limit: Limit = 1000,
+    cursor: str | None = None,
+) -> Page[StepView]:
+    """List what a run did, in order."""
+    run = await surface.journal.get(id)
+    steps = {f"{step.seq:09}": step for step in await surface.journal.steps(run.id)}
+    shown, following = _part(list(steps), limit, cursor)
+    return Page(items=[step_view(steps[number]) for number in shown], next=following)
+
+
+async def follow_run(surface: Surface, *, id: str, after: int = -1) -> AsyncIterator[Json]:  # noqa: A002
+    """Stream what happens in a run, from its first event to its last; `after` is the id of the last event seen."""
+    run = await surface.journal.get(id)
+    return watch(run.id, surface.journal, surface.events, after=after)
+
+
+async def start_run(surface: Surface, *, name: str, event: str | None = None) -> RunView:
+    """Run a routine now; the same `event` again gives the same run, so a lost answer may be asked for again."""
+    return await _view(surface, await surface.engine.trigger(name, event=event))
+
+
+async def pause_routine(surface: Surface, *, name: str) -> RoutineDetail:
+    """Let no slot of a routine start until it is resumed."""
+    _known(surface, name)
+    await surface.engine.pause(name)
+    return await show_routine(surface, name=name)
+
+
+async def resume_routine(surface: Surface, *, name: str) -> RoutineDetail:
+    """Let a paused routine go on from its next slot."""
+    _known(surface, name)
+    await surface.engine.resume(name)
+    return await show_routine(surface, name=name)
+
+
+async def cancel_run(surface: Surface, *, id: str) -> RunView:  # noqa: A002
+    """Cancel a run: at once where it waits, as soon as its tools have stopped where it runs."""
+    run = await surface.journal.request_cancel(id)
+    if run.status.ended:
+        # nobody lives it, so nobody else will tell those who follow it
+        surface.events.publish(run.id, end_of(run))
+    else:
+        surface.executor.interrupt(run.id)
+    return await _view(surface, run)
+
+
+async def reload(surface: Surface) -> ReloadView:
+    """Read config, policy and routines again; a fault changes nothing and is the answer."""
+    return await surface.reload()
+
+
+async def list_deliveries(
+    surface: Surface,
+    *,
+    run: str | None = None,
+    status: DeliveryStatus | None = None,
+    limit: Limit = 50,
+    cursor: Offset = 0,
+) -> Page[DeliveryView]:
+    """List deliveries, newest first."""
+    run_id = (await surface.journal.get(run)).id if run else None
+    found = await surface.journal.deliveries(run=run_id, status=status, limit=cursor + limit + 1)
+    items = [delivery_view(delivery) for delivery in found[cursor : cursor + limit]]
+    return Page(items=items, next=_following(found, cursor + limit))
+
+
+async def list_slots(
+    surface: Surface, *, routine: str | None = None, limit: Limit = 50, cursor: Offset = 0
+) -> Page[SlotView]:
+    """List what became of each scheduled moment, newest first."""
+    if routine is not None and not await surface.journal.runs(routine, limit=1):
+        _known(surface, routine)
+    found = await surface.journal.slots(routine, limit=cursor + limit + 1)
+    return Page(
+        items=[slot_view(slot) for slot in found[cursor : cursor + limit]], next=_following(found, cursor + limit)
+    )
+
+
+async def examine(surface: Surface) -> DoctorView:
+    """Check the installation; every fault comes with its fix."""
+    checks = list(await surface.check())
+    return DoctorView(ok=all(check["state"] != "fail" for check in checks), checks=checks)
+
+
+async def show_openapi(surface: Surface) -> dict[str, Any]:
+    """Describe this API as an OpenAPI 3.1 document."""
+    from daemon.control.openapi import document
+
+    return document(ROUTES, surface.version)
+
+
+ROUTES: tuple[tuple[str, str, Handler], ...] = (
+    ("GET", "/v1/status", show_status),
+    ("GET", "/v1/routines", list_routines),
+    ("GET", "/v1/routines/{name}", show_routine),
+    ("GET", "/v1/routines/{name}/next", next_of_routine),
+    ("POST", "/v1/routines/{name}/run", start_run),
+    ("POST", "/v1/routines/{name}/pause", pause_routine),
+    ("POST", "/v1/routines/{name}/resume", resume_routine),
+    ("GET", "/v1/next", next_of_all),
+    ("GET", "/v1/runs", list_runs),
+    ("GET", "/v1/runs/{id}", show_run),
+    ("GET", "/v1/runs/{id}/steps", list_steps),
+    ("GET", "/v1/runs/{id}/events", follow_run),
+    ("POST", "/v1/runs/{id}/cancel", cancel_run),
+    ("GET", "/v1/slots", list_slots),
+    ("GET", "/v1/deliveries", list_deliveries),
+    ("GET", "/v1/doctor", examine),
+    ("POST", "/v1/reload", reload),
+    ("GET", "/v1/openapi.json", show_openapi),
+)
+
+
+def _names(surface: Surface) -> list[str]:
+    return sorted({*surface.engine.routines, *surface.engine.faults})
+
+
+def _known(surface: Surface, name: str) -> None:
+    names = _names(surface)
+    if name not in names:
+        near = get_close_matches(name, names, 1)
+        told = f"did you mean {near[0]!r}?" if near else "`agentctl list` shows what there is"
+        message = f"there is no routine {name!r}; {told}"
+        raise NotFound(message)
+
+
+def _part(keys: list[str], limit: int, cursor: str | None) -> tuple[list[str], str | None]:
+    """Return the keys (sorted) that follow the cursor, and the cursor of those behind them."""
+    start = bisect_right(keys, cursor) if cursor else 0
+    part = keys[start : start + limit]
+    return part, part[-1] if start + limit < len(keys) else None
+
+
+def _following(found: Sequence[object], end: int) -> str | None:
+    return str(end) if len(found) > end else None
+
+
+def _state(surface: Surface, name: str) -> str:
+    routine = surface.engine.routines.get(name)
+    if name in surface.engine.faults or routine is None:
+        return "invalid"
+    if not routine.enabled:
+        return "disabled"
+    state = surface.engine.states.get(name)
+    return "paused" if state and state.paused else "on"
+
+
+def _due(surface: Surface, name: str, count: int) -> Sequence[datetime]:
+    return surface.engine.next_fires(name, count) if name in surface.engine.routines else ()
+
+
+def _fires(surface: Surface, count: int) -> list[FireView]:
+    due = ((at, name) for name in surface.engine.routines for at in _due(surface, name, count))
+    return [FireView(routine=name, at=iso(at)) for at, name in nsmallest(count, due)]
+
+
+def _routine_view(surface: Surface, name: str, last: Run | None, words: Mapping[str, str | None]) -> RoutineView:
+    routine = surface.engine.routines.get(name)
+    fault = surface.engine.faults.get(name)
+    due = _due(surface, name, 1)
+    return RoutineView(
+        name=name,
+        description=routine.description if routine else "",
+        state=_state(surface, name),
+        words=surface.engine.words(name) if routine else "",
+        next=iso(due[0]) if due else None,
+        last=run_brief(last, words.get(last.id)) if last else None,
+        path=str(routine.path) if routine and routine.path else None,
+        faults=fault_views(fault) if fault else [],
+    )
+
+
+async def _delivery_words(surface: Surface, runs: Sequence[Run]) -> dict[str, str | None]:
+    """Return how the deliveries of these runs stand, by run, in a word."""
+    statuses: dict[str, list[DeliveryStatus]] = {run.id: [] for run in runs if run.status.ended}
+    for delivery in await surface.journal.deliveries(run=list(statuses), limit=100 * len(statuses)):
+        statuses[delivery.run].append(delivery.status)
+    return {run: in_a_word(found) for run, found in statuses.items()}
+
+
+async def _view(surface: Surface, run: Run) -> RunView:
+    deliveries = await surface.journal.deliveries(run=run.id) if run.status.ended else ()
+    return run_view(run, deliveries, surface.executor.queue_position(run.id))

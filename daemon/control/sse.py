@@ -1,0 +1,63 @@
+"""What happens in a run, each event once, from its first to its last, over Server-Sent Events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from daemon.events import begin_of, end_of, of_step
+
+if TYPE_CHECKING:
+    from daemon.events import Events
+    from daemon.models import Json
+    from daemon.store import Journal
+
+
+async def watch(run_id: str, journal: Journal, events: Events, *, after: int = -1) -> AsyncIterator[Json]:
+    """Tell what has happened in the run since step `after`, then what happens, until it has ended.
+
+    Ends without `run_ended` when the daemon stops. The bus is followed before the journal is read, so nothing falls
+    between the two; an event of the bus whose step was read from the journal already is not told again.
+    """
+    live = events.follow(run_id)
+    try:
+        told = after
+        begun = after >= 0
+        while True:
+            # the row before the steps: if it has ended, then all of its steps are there
+            run = await journal.get(run_id)
+            if run.started and not begun:
+                begun = True
+                yield begin_of(run)
+            for step in await journal.steps(run_id):
+                if step.seq > told:
+                    told = step.seq
+                    if event := of_step(run, step):
+                        yield event
+            if run.status.ended:
+                yield end_of(run)
+                return
+            live.missed = False
+            async for event in live:
+                if live.missed or not begun:
+                    break  # the journal knows what the bus has dropped, and when the run began
+                if event["type"] == "run_ended":
+                    break  # its row says how
+                number = event.get("id")
+                if number is None:
+                    yield {"routine": run.routine, **event}
+                elif number > told:
+                    told = number
+                    yield event
+            else:
+                return
+    finally:
+        live.close()
+
+
+async def frames(events: AsyncIterator[Json]) -> AsyncIterator[str]:
+    """Return the events as SSE frames; the id is what a client gives back as `Last-Event-ID`."""
+    async for event in events:
+        number = f"id: {event['id']}\n" if "id" in event else ""
+        yield f"{number}event: {event['type']}\ndata: {json.dumps(event, ensure_ascii=False)}\n\n"

@@ -1,0 +1,59 @@
+"""What the routes need of the daemon, handed in by main."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from daemon.control.views import CheckView, ProcessView, ReloadView
+    from daemon.errors import ConfigError
+    from daemon.events import Events
+    from daemon.models import Run
+    from daemon.routines import Routine
+    from daemon.store import Journal, RoutineState
+
+
+class Engine(Protocol):
+    """Who knows the routines and when they are due."""
+
+    @property
+    def routines(self) -> Mapping[str, Routine]: ...
+    @property
+    def faults(self) -> Mapping[str, ConfigError]: ...
+    @property
+    def states(self) -> Mapping[str, RoutineState]: ...
+    async def trigger(self, name: str, *, event: str | None = None, trigger: str = "manual") -> Run: ...
+    async def pause(self, name: str) -> object: ...
+    async def resume(self, name: str) -> object: ...
+    def words(self, name: str) -> str: ...
+    def next_fires(self, name: str, count: int = 3) -> Sequence[datetime]: ...
+
+
+class Executor(Protocol):
+    """Who lives the runs."""
+
+    def queue_position(self, run_id: str) -> int | None: ...
+    def interrupt(self, run_id: str) -> bool: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surface:
+    """Everything the control API touches."""
+
+    version: str
+    journal: Journal
+    engine: Engine
+    executor: Executor
+    events: Events
+    clock: Callable[[], datetime]
+    process: Callable[[], ProcessView]
+    """What only the process itself knows: pid, paths, the last fault of a reload."""
+    reload: Callable[[], Awaitable[ReloadView]]
+    """Read config, policy and routines again; ConfigError: nothing was changed."""
+    check: Callable[[], Awaitable[Sequence[CheckView]]]
+    """The rows of `doctor`."""
+    uids: frozenset[int]
+    """Whose requests are answered."""

@@ -1,0 +1,329 @@
+"""How the API's answers look: typed JSON, made from the words of the product. The OpenAPI document is read off here.
+
+Moments are ISO 8601 in UTC; durations are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+# typing's own TypedDict hides from pydantic, before Python 3.12, which keys may be absent
+from typing_extensions import TypedDict
+
+from daemon.models import Delivery, DeliveryStatus, Run, Status, Step
+
+if TYPE_CHECKING:
+    from daemon.errors import ConfigError
+    from daemon.store import SlotRow
+
+T = TypeVar("T")
+
+
+class Page(TypedDict, Generic[T]):
+    """Part of a list; `next` is the `cursor` of the following part, null on the last one."""
+
+    items: list[T]
+    next: str | None
+
+
+class ProcessView(TypedDict):
+    """What only the process itself knows."""
+
+    pid: int
+    started: str
+    config: str | None
+    state: str
+    socket: str
+    zone: str
+    log: str | None
+    fault: str | None
+    """Why the last reload changed nothing, if it failed."""
+
+
+class FaultView(TypedDict):
+    """One fault in one place of a file."""
+
+    file: str
+    key: str
+    found: str
+    problem: str
+    hint: str
+
+
+class ProblemView(TypedDict, total=False):
+    """What went wrong, by RFC 9457."""
+
+    title: str
+    status: int
+    detail: str
+    code: str
+    faults: list[FaultView]
+
+
+class UsageView(TypedDict):
+    """Tokens; `input` is everything sent, cached parts included."""
+
+    input: int
+    cache_read: int
+    cache_write: int
+    output: int
+    reasoning: int
+
+
+class DeliveryView(TypedDict):
+    """One report on its way to one target."""
+
+    id: int
+    run: str
+    routine: str
+    target: str
+    status: str
+    attempts: int
+    next_at: str | None
+    receipt: str | None
+    error: str | None
+
+
+class RunBrief(TypedDict):
+    """A run as a line of a list."""
+
+    id: str
+    routine: str
+    status: str
+    trigger: str
+    slot: str
+    created: str
+    started: str | None
+    ended: str | None
+    silent: bool
+    detail: str | None
+    headline: str
+    """The first line of its report."""
+    delivery: str | None
+    """Its deliveries in a word: failed if one is, else pending if one is, else delivered; null without any."""
+    usage: UsageView
+
+
+class RunView(RunBrief):
+    """All of a run but its steps."""
+
+    event: str | None
+    definition: str
+    attempt: int
+    not_before: str | None
+    active: float
+    cancel: bool
+    goal: str
+    report: str | None
+    provider: str
+    model: str
+    iterations: int
+    deliveries: list[DeliveryView]
+    position: int | None
+    """How many runs stand before it, while it waits for room."""
+
+
+class StepView(TypedDict):
+    """One journalled fact of a run."""
+
+    seq: int
+    kind: str
+    iteration: int
+    call: str | None
+    at: str | None
+    body: dict[str, Any]
+
+
+class RoutineView(TypedDict):
+    """A routine, when it runs and how it last went."""
+
+    name: str
+    description: str
+    state: str
+    """on, paused, disabled or invalid"""
+    words: str
+    """When it runs."""
+    next: str | None
+    last: RunBrief | None
+    path: str | None
+    faults: list[FaultView]
+
+
+class RoutineDetail(RoutineView):
+    """All of a routine."""
+
+    fires: list[str]
+    definition: dict[str, Any]
+
+
+class FireView(TypedDict):
+    """One scheduled start to come."""
+
+    routine: str
+    at: str
+
+
+class SlotView(TypedDict):
+    """What became of one slot, or of `count` slots from `first` to `last` that were not started."""
+
+    routine: str
+    first: str
+    last: str
+    count: int
+    outcome: str
+    reason: str | None
+    run: str | None
+    lateness: float
+
+
+class CheckView(TypedDict):
+    """One row of `doctor`."""
+
+    name: str
+    state: str
+    """ok, warn or fail"""
+    found: str
+    fix: str
+
+
+class DoctorView(TypedDict):
+    """Whether the installation is sound; `ok` is false if one check fails."""
+
+    ok: bool
+    checks: list[CheckView]
+
+
+class ReloadView(TypedDict):
+    """What a reload changed."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+    faults: list[FaultView]
+
+
+class RoutineCounts(TypedDict):
+    """How many routines there are, by state."""
+
+    on: int
+    paused: int
+    disabled: int
+    invalid: int
+
+
+class StatusView(ProcessView):
+    """The daemon at a glance."""
+
+    version: str
+    routines: RoutineCounts
+    counts: dict[str, Any]
+    next: list[FireView]
+    active: list[RunBrief]
+
+
+def iso(moment: datetime) -> str:
+    """Return the moment in UTC, to the millisecond."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def iso_or_none(moment: datetime | None) -> str | None:
+    return iso(moment) if moment is not None else None
+
+
+def fault_views(error: ConfigError) -> list[FaultView]:
+    return [
+        FaultView(file=fault.file, key=fault.key, found=fault.found, problem=fault.problem, hint=fault.hint)
+        for fault in error.faults
+    ]
+
+
+def delivery_view(delivery: Delivery) -> DeliveryView:
+    return DeliveryView(
+        id=delivery.id,
+        run=delivery.run,
+        routine=delivery.routine,
+        target=delivery.target,
+        status=delivery.status.value,
+        attempts=delivery.attempts,
+        next_at=iso_or_none(delivery.next_at),
+        receipt=delivery.receipt,
+        error=delivery.error,
+    )
+
+
+def in_a_word(statuses: Iterable[DeliveryStatus]) -> str | None:
+    """Return the worst of a run's deliveries: a report that did not arrive is never hidden by one that did."""
+    found = set(statuses)
+    worst_first = (DeliveryStatus.FAILED, DeliveryStatus.PENDING, DeliveryStatus.DELIVERED, DeliveryStatus.SUPPRESSED)
+    return next((status.value for status in worst_first if status in found), None)
+
+
+def run_brief(run: Run, delivery: str | None) -> RunBrief:
+    headline = next((line.strip("# ") for line in (run.report or "").splitlines() if line.strip("# ")), "")
+    usage = run.usage
+    return RunBrief(
+        id=run.id,
+        routine=run.routine,
+        status=run.status.value,
+        trigger=run.trigger,
+        slot=iso(run.slot),
+        created=iso(run.created),
+        started=iso_or_none(run.started),
+        ended=iso_or_none(run.ended),
+        silent=run.silent,
+        detail=run.detail,
+        headline=headline[:200],
+        delivery=delivery,
+        usage=UsageView(
+            input=usage.input,
+            cache_read=usage.cache_read,
+            cache_write=usage.cache_write,
+            output=usage.output,
+            reasoning=usage.reasoning,
+        ),
+    )
+
+
+def run_view(run: Run, deliveries: Sequence[Delivery], position: int | None) -> RunView:
+    return RunView(
+        **run_brief(run, in_a_word(delivery.status for delivery in deliveries)),
+        event=run.event,
+        definition=run.definition,
+        attempt=run.attempt,
+        not_before=iso_or_none(run.not_before),
+        active=round(run.active, 3),
+        cancel=run.cancel,
+        goal=run.goal,
+        report=run.report,
+        provider=run.provider,
+        model=run.model,
+        iterations=run.iterations,
+        deliveries=[delivery_view(delivery) for delivery in deliveries],
+        position=position if run.status is Status.QUEUED else None,
+    )
+
+
+def step_view(step: Step) -> StepView:
+    return StepView(
+        seq=step.seq,
+        kind=step.kind.value,
+        iteration=step.iteration,
+        call=step.call_id,
+        at=iso_or_none(step.at),
+        body=step.body,
+    )
+
+
+def slot_view(slot: SlotRow) -> SlotView:
+    return SlotView(
+        routine=slot.routine,
+        first=iso(slot.first),
+        last=iso(slot.last),
+        count=slot.count,
+        outcome=slot.outcome.value,
+        reason=slot.reason.value if slot.reason else None,
+        run=slot.run,
+        lateness=round(slot.lateness, 3),
+    )
