@@ -1,0 +1,131 @@
+"""pydantic's errors in words that help."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from daemon.definitions.shape import Loc, all_tables, dotted, path_of, tables_at
+from daemon.definitions.words import may_be_secret, nearest
+from daemon.models import Json
+
+_TEXT = "expected text in quotes"
+_NUMBER = "expected a number, like 10"
+_TABLE = "expected a table of keys and values"
+_LIST = 'expected a list, like ["a", "b"]'
+# pydantic's error type, and what to say instead; braces are filled from its context
+_KIND = {
+    "missing": "is missing",
+    "extra_forbidden": "unknown key",
+    "string_type": _TEXT,
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "does not have the expected form {pattern}",
+    "bool_type": "expected true or false, without quotes",
+    "int_type": "expected a whole number, like 10",
+    "int_from_float": "expected a whole number, like 10",
+    "float_type": _NUMBER,
+    "finite_number": "expected a finite number",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "expected {expected}",
+    "list_type": _LIST,
+    "tuple_type": _LIST,
+    "dict_type": _TABLE,
+    "model_type": _TABLE,
+    "model_attributes_type": _TABLE,
+    "too_short": "needs at least {min_length}",
+    "too_long": "takes at most {max_length}",
+    "datetime_type": "expected a date with time, like 2026-12-01T09:00:00+01:00, without quotes",
+    "timezone_aware": "needs its offset from UTC, like 2026-12-01T09:00:00+01:00",
+    "date_type": "expected a date, like 2026-12-01, without quotes",
+    "time_type": "expected a time, like 09:00:00, without quotes",
+    "union_tag_invalid": "expected {expected_tags}",
+    "union_tag_not_found": "needs the key {discriminator}",
+}
+# "wrong type" of one branch of a union says nothing where another branch found a fault deeper inside
+_SHALLOW = {
+    *("string_type", "bool_type", "int_type", "float_type", "list_type", "tuple_type", "dict_type", "model_type"),
+    *("literal_error", "datetime_type"),
+}
+
+
+@dataclass(slots=True)
+class Finding:
+    """What pydantic found at one place; several problems there are branches of a union."""
+
+    path: Loc
+    input: Any
+    problems: list[str] = field(default_factory=list)
+    hint: str = ""
+    shallow: bool = True
+    missing: bool = False
+
+
+def findings_of(error: ValidationError, data: Json, model: type[BaseModel]) -> list[Finding]:
+    findings: dict[Loc, Finding] = {}
+    for item in error.errors(include_url=False):
+        kind, context = item["type"], item.get("ctx", {})
+        path = path_of(item["loc"], data, item["input"], missing=kind == "missing")
+        finding = findings.setdefault(path, Finding(path, item["input"], missing=kind == "missing"))
+        cause = context.get("error")
+        problem = str(cause) if cause else _KIND.get(kind, "").format_map(_Context(context)) or _own_words(item["msg"])
+        if finding.problems and problem.startswith("expected "):
+            problem = problem.removeprefix("expected ")
+        if problem not in finding.problems:
+            finding.problems.append(problem)
+        finding.shallow = finding.shallow and kind in _SHALLOW
+        finding.hint = finding.hint or getattr(cause, "hint", "") or _hint(kind, path, item["input"], context, model)
+    deeper = {path[:end] for path in findings for end in range(len(path))}
+    return [found for path, found in findings.items() if not (found.shallow and path in deeper)]
+
+
+class _Context(dict[str, Any]):
+    """Whatever pydantic gives with an error, so that a sentence never fails for want of a word."""
+
+    def __missing__(self, key: str) -> str:
+        return "…"
+
+
+def _own_words(message: str) -> str:
+    message = message.removeprefix("Input ").removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]
+
+
+def _hint(kind: str, path: Loc, value: Any, context: Mapping[str, Any], model: type[BaseModel]) -> str:
+    match kind:
+        case "extra_forbidden":
+            return _hint_for_unknown(path, model)
+        case "literal_error" | "union_tag_invalid":
+            choices = re.findall(r"'([^']*)'", context.get("expected") or context.get("expected_tags") or "")
+            close = nearest(str(context.get("tag", value)), choices)
+            return f'did you mean "{close}"?' if close else ""
+        case "int_type" | "float_type" if isinstance(value, str):
+            return "leave out the quotes" if re.fullmatch(r"[\d._+-]+", value) else ""
+        case "string_type" if isinstance(value, int | float):
+            return f'write "{value}"' if not isinstance(value, bool) else ""
+        case "tuple_type" | "list_type" if isinstance(value, str):
+            return f"write [{json.dumps(value, ensure_ascii=False)}]" if not may_be_secret(value, dotted(path)) else ""
+        case "tuple_type" | "list_type" if isinstance(value, dict) and path:
+            return f"write [[{dotted(path)}]] with two brackets"
+    return ""
+
+
+def _hint_for_unknown(path: Loc, model: type[BaseModel]) -> str:
+    """Lead from an unknown key to the one that was meant, here or in another table of the file."""
+    name = str(path[-1])
+    here = {key for table in tables_at(model, path[:-1]) for key in table.model_fields}
+    if close := nearest(name, here, cutoff=0.8):
+        return f'did you mean "{close}"?'
+    if homes := sorted(home for home, keys in all_tables(model) if name in keys):
+        return f"it belongs in {' or '.join(homes)}"
+    if close := nearest(name, here):
+        return f'did you mean "{close}"?'
+    return "known here: " + ", ".join(sorted(here)) if here else ""

@@ -1,0 +1,78 @@
+"""Words for what was found in a file, and for what was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Collection, Iterable
+from datetime import date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+
+from daemon.definitions.values import format_duration
+
+
+def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """Return the known word that was probably meant, or an empty string."""
+    low = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), low, n=1, cutoff=cutoff)
+    return low[close[0]] if close else ""
+
+
+def did_you_mean(word: str, known: Collection[str]) -> str:
+    """Return a hint that leads from an unknown word to the known ones."""
+    if close := nearest(word, known):
+        return f'did you mean "{close}"?'
+    return "known: " + ", ".join(sorted(known)) if known else ""
+
+
+_SECRET_NAMES = ("key", "api_key", "apikey", "token", "secret", "password", "passwd", "credential")
+_SECRET_ENDS = re.compile(r"(?:key|secret|password|passwd|token|credentials?)(?:_file|_env)?$", re.IGNORECASE)
+_SECRET_LOOKS = re.compile(r"\b(?:sk|pk|rk|gh[opsu]|github_pat|glpat|xox[abp]|AKIA|AIza|eyJ)[-_\w]{8,}")
+
+
+def may_be_secret(value: Any, key: str) -> bool:
+    """Tell whether a text could be a key that was put into the wrong place, or under a mistyped name."""
+    if isinstance(value, list | tuple):
+        return any(may_be_secret(item, key) for item in value)
+    if not isinstance(value, str) or not value:
+        return False
+    names = [name.strip("\"' ").replace("-", "_") for name in key.split(".")]
+    return bool(
+        _SECRET_LOOKS.search(value)
+        or any(_SECRET_ENDS.search(name) or nearest(name, _SECRET_NAMES, cutoff=0.8) for name in names)
+    )
+
+
+def shown(value: Any, key: str = "") -> str:
+    """Return a value as its writer would recognise it, shortened; what may be a secret is not shown."""
+    if may_be_secret(value, key):
+        return "a text that is not shown here"
+    match value:
+        case bool():
+            return str(value).lower()
+        case str():
+            return shorten(json.dumps(value, ensure_ascii=False))
+        case dict():
+            return "a table" if value else "an empty table"
+        case list() | tuple():
+            simple = all(isinstance(item, str | int | float) for item in value)
+            return shorten(json.dumps(value, ensure_ascii=False)) if simple else f"a list of {len(value)}"
+        case datetime() | date() | time():
+            return value.isoformat()
+        case timedelta():
+            return f'"{format_duration(value)}"'
+        case _:
+            return shorten(str(value))
+
+
+def shorten(text: str, width: int = 60) -> str:
+    text = display(text)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def display(text: str | Path) -> str:
+    """Return a text from outside so that it can be printed: file names may hold anything."""
+    text = str(text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else "�" for c in text)
