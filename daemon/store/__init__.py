@@ -1,6 +1,12 @@
-"""The record: one SQLite database on the state folder, written by one thread.
+"""The record: one SQLite database in the state folder, written by one thread.
 
-In this room: the database and its writer (database.py), the journal of slots, runs, steps and deliveries
-(journal.py over slots.py, runs.py, outbox.py), the tables (sql/, tables.py) and the lock on the state folder (lock.py).
-Not in this room: what a run does, when a slot is due, how a report is sent, what memory holds.
+In this room: the database and its writer (database.py), the journal of slots, runs, steps and deliveries (journal.py
+over slots.py, runs.py, outbox.py), the tables (sql/, tables.py) and the lock on the state folder (lock.py).
+Not in this room: when a slot is due, what a run does, how a report is sent, what memory keeps.
 """
+
+from daemon.store.database import Database
+from daemon.store.journal import Claim, Journal, RoutineState, SlotRow
+from daemon.store.lock import StateLock, lock_state
+
+__all__ = ["Claim", "Database", "Journal", "RoutineState", "SlotRow", "StateLock", "lock_state"]

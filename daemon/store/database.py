@@ -18,6 +18,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -78,8 +79,8 @@ class Database:
     async def write(self, work: Work[T], *, durable: bool = False) -> T:
         """Run `work` inside a transaction and return its result once that is committed.
 
-        `work` must touch nothing but its connection: when a neighbour in the same batch fails it is rolled back and
-        run again. What it raises, it alone gets. StoreFull: nothing of it was kept.
+        What it raises is raised here, and nothing of it is kept; its neighbours in the same commit are unharmed.
+        StoreFull: the disk took it not, and perhaps not its neighbours. It runs in the writer's thread.
         """
         return await self.submit(work, durable=durable)
 
@@ -137,17 +138,27 @@ class Database:
         try:
             self._set_full(connection, any(durable for _, _, durable in batch))
             connection.execute("BEGIN IMMEDIATE")
-            outcomes: list[_Outcome] = [(future, work(connection), None) for work, future, _ in batch]
+            outcomes = [(future, *self._attempt(connection, work)) for work, future, _ in batch]
             connection.execute("COMMIT")
-        except BaseException as error:  # noqa: BLE001  carried to whoever awaits the work
-            if connection.in_transaction:
+        except BaseException as error:  # noqa: BLE001  carried to those who await these works
+            with suppress(sqlite3.Error):  # there may be nothing left to roll back
                 connection.execute("ROLLBACK")
-            if len(batch) == 1:
-                return [(batch[0][1], None, explain(error, self.path))]
-            # Somebody in this batch failed: by halves, so that 255 neighbours cost 8 commits more and not 255.
-            half = len(batch) // 2
-            return self._commit(connection, batch[:half]) + self._commit(connection, batch[half:])
+            return [(future, None, explain(error, self.path)) for _, future, _ in batch]
         return outcomes
+
+    def _attempt(self, connection: sqlite3.Connection, work: Work[Any]) -> tuple[Any, BaseException | None]:
+        """Run one work so that its failure leaves its neighbours' changes alone."""
+        connection.execute("SAVEPOINT work")
+        try:
+            result = work(connection)
+        except BaseException as error:
+            if not connection.in_transaction:
+                raise  # the trouble was such that SQLite has rolled back the neighbours as well
+            connection.execute("ROLLBACK TO work")
+            connection.execute("RELEASE work")
+            return None, explain(error, self.path)
+        connection.execute("RELEASE work")
+        return result, None
 
     def _set_full(self, connection: sqlite3.Connection, full: bool) -> None:
         if full != self._full:
@@ -247,7 +258,8 @@ def open_reader(path: Path) -> sqlite3.Connection:
 def _tune(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute("PRAGMA cache_size = -16384")  # at most 16 MiB each, filled only as pages are used
+    connection.execute("PRAGMA cache_size = -8192")  # KiB, at most, for each of three connections
+    # No mmap: there a read error of the disk is not an exception but a SIGBUS, and the daemon is to live through it.
 
 
 def check_sqlite(version: tuple[int, ...]) -> None:

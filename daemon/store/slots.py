@@ -102,7 +102,8 @@ class Slots:
 
         def work(connection: sqlite3.Connection) -> None:
             changed = connection.execute(
-                "UPDATE routine SET baseline = CASE WHEN paused > ? THEN ? ELSE baseline END, paused = ? WHERE name = ?",
+                "UPDATE routine SET baseline = CASE WHEN paused > ? THEN ? ELSE baseline END, paused = ?"
+                " WHERE name = ?",
                 (paused, now, paused, routine),
             )
             if changed.rowcount == 0:

@@ -1,0 +1,222 @@
+"""The journal's tables as SQLModel classes: for history queries, exports and other databases.
+
+Importing this costs 20 MiB, so nothing on the daemon's daily path does; there the statements are plain SQL over
+sql/001_journal.sql, and a test holds the two declarations equal.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from sqlalchemy import BigInteger, Dialect, Index, Integer, LargeBinary, MetaData, Text, text
+from sqlalchemy.types import REAL, TypeDecorator
+from sqlmodel import Field, SQLModel
+
+from daemon.models import Json
+from daemon.store.rows import decode, deflate, encode, moment, stamp
+
+# SQLite knows one INTEGER; elsewhere microseconds since 1970 need all eight bytes.
+_Long = BigInteger().with_variant(Integer(), "sqlite")
+
+if TYPE_CHECKING:
+    _Moments: TypeAlias = TypeDecorator[datetime]
+    _Flags: TypeAlias = TypeDecorator[bool]
+    _Objects: TypeAlias = TypeDecorator[Json]
+else:
+    _Moments = _Flags = _Objects = TypeDecorator
+
+
+class Moment(_Moments):
+    """An instant, kept as microseconds since 1970 in UTC."""
+
+    impl = _Long
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
+        return None if value is None else stamp(value)
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else moment(value)
+
+
+class Flag(_Flags):
+    """Yes or no, kept as 1 or 0."""
+
+    impl = Integer
+    cache_ok = True
+
+    def process_bind_param(self, value: bool | None, dialect: Dialect) -> int | None:
+        return None if value is None else int(value)
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> bool | None:
+        return None if value is None else bool(value)
+
+
+class Options(_Objects):
+    """A small JSON object, kept as text."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Json | None, dialect: Dialect) -> str | None:
+        return None if value is None else json.dumps(value, separators=(",", ":"))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Json | None:
+        return None if value is None else json.loads(value)
+
+
+class Body(_Objects):
+    """A step's JSON body, deflated when long."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: Json | None, dialect: Dialect) -> bytes | None:
+        return None if value is None else deflate(encode(value))
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> Json | None:
+        return None if value is None else decode(value)
+
+
+def _column(type_: Any, written: str | None = None, **more: Any) -> Any:
+    """Return a field whose column has this type, and a default `written` in the database."""
+    kwargs = {} if written is None else {"server_default": text(written)}
+    return Field(sa_type=type_, sa_column_kwargs=kwargs, **more)
+
+
+class Table(SQLModel):
+    """What the journal's tables share."""
+
+    metadata: ClassVar[MetaData] = MetaData()
+
+
+class Meta(Table, table=True):
+    """Small facts by name."""
+
+    __tablename__ = "meta"
+
+    key: str = _column(Text, primary_key=True)
+    value: str = _column(Text)
+
+
+class Definition(Table, table=True):
+    """What a run was told to do."""
+
+    __tablename__ = "definition"
+
+    hash: str = _column(Text, primary_key=True)
+    body: str = _column(Text)
+
+
+class RoutineRow(Table, table=True):
+    """What is kept of a routine besides its file."""
+
+    __tablename__ = "routine"
+
+    name: str = _column(Text, primary_key=True)
+    schedule_key: str = _column(Text)
+    baseline: datetime = _column(Moment)
+    paused: bool = _column(Flag, "0", default=False)
+
+
+class RunRow(Table, table=True):
+    """One execution of a routine; see models.Run."""
+
+    __tablename__ = "run"
+    __table_args__ = (Index("run_routine", "routine", "id"), Index("run_status", "status", "id"))
+
+    id: str = _column(Text, primary_key=True)
+    routine: str = _column(Text)
+    definition: str = _column(Text, foreign_key="definition.hash")
+    trigger: str = _column(Text)
+    slot: datetime = _column(Moment)
+    event: str | None = _column(Text, default=None)
+    status: str = _column(Text)
+    attempt: int = _column(Integer, "0", default=0)
+    barren: int = _column(Integer, "0", default=0)
+    fence: int = _column(Integer, "0", default=0)
+    owner: str | None = _column(Text, default=None)
+    lease_until: datetime | None = _column(Moment, default=None)
+    created: datetime = _column(Moment)
+    started: datetime | None = _column(Moment, default=None)
+    ended: datetime | None = _column(Moment, default=None)
+    not_before: datetime | None = _column(Moment, default=None)
+    active: float = _column(REAL, "0", default=0.0)
+    cancel: bool = _column(Flag, "0", default=False)
+    goal: str = _column(Text, "''", default="")
+    report: str | None = _column(Text, default=None)
+    silent: bool = _column(Flag, "0", default=False)
+    detail: str | None = _column(Text, default=None)
+    provider: str = _column(Text, "''", default="")
+    model: str = _column(Text, "''", default="")
+    input: int = _column(Integer, "0", default=0)
+    cache_read: int = _column(Integer, "0", default=0)
+    cache_write: int = _column(Integer, "0", default=0)
+    output: int = _column(Integer, "0", default=0)
+    reasoning: int = _column(Integer, "0", default=0)
+    iterations: int = _column(Integer, "0", default=0)
+    steps: int = _column(Integer, "0", default=0)
+
+
+class SlotRecord(Table, table=True):
+    """What became of a slot, or of several in a row that were not started; see slots.SlotRow."""
+
+    __tablename__ = "slot"
+    __table_args__ = (
+        Index("slot_scheduled", "routine", "first", unique=True, sqlite_where=text("event IS NULL")),
+        Index("slot_event", "routine", "event", unique=True, sqlite_where=text("event IS NOT NULL")),
+        Index("slot_routine", "routine", "last"),
+        Index("slot_last", "last"),
+        Index("slot_run", "run_id"),
+    )
+
+    id: int | None = _column(Integer, primary_key=True, default=None)
+    routine: str = _column(Text)
+    first: datetime = _column(Moment)
+    last: datetime = _column(Moment)
+    count: int = _column(Integer, "1", default=1)
+    event: str | None = _column(Text, default=None)
+    outcome: str = _column(Text)
+    reason: str | None = _column(Text, default=None)
+    run_id: str | None = _column(Text, default=None, foreign_key="run.id", ondelete="SET NULL")
+    lateness: float = _column(REAL, "0", default=0.0)
+
+
+class StepRow(Table, table=True):
+    """One journalled fact of a run; see models.Step."""
+
+    __tablename__ = "step"
+
+    run_id: str = _column(Text, primary_key=True, foreign_key="run.id", ondelete="CASCADE")
+    seq: int = _column(Integer, primary_key=True)
+    kind: str = _column(Text)
+    iteration: int = _column(Integer)
+    call_id: str | None = _column(Text, default=None)
+    fence: int = _column(Integer)
+    at: datetime = _column(Moment)
+    body: Json = _column(Body)
+
+
+class DeliveryRow(Table, table=True):
+    """One report on its way to one target; see models.Delivery."""
+
+    __tablename__ = "outbox"
+    __table_args__ = (
+        Index("outbox_due", "status", "next_at"),
+        Index("outbox_run", "run_id"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: int | None = _column(Integer, primary_key=True, default=None)
+    run_id: str = _column(Text, foreign_key="run.id", ondelete="CASCADE")
+    target: str = _column(Text)
+    options: Json = _column(Options)
+    zone: str = _column(Text)
+    status: str = _column(Text)
+    attempts: int = _column(Integer, "0", default=0)
+    created: datetime = _column(Moment)
+    next_at: datetime | None = _column(Moment, default=None)
+    receipt: str | None = _column(Text, default=None)
+    error: str | None = _column(Text, default=None)

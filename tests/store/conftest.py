@@ -1,0 +1,75 @@
+"""A real database in a folder of its own, and a journal whose clock the test turns."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.models import Run, Step, StepKind
+from daemon.store.database import Database
+from daemon.store.journal import Claim, Journal
+
+START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
+
+
+class Clock:
+    """A clock that stands until it is turned."""
+
+    def __init__(self, now: datetime = START) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def turn(self, **by: float) -> datetime:
+        self.now += timedelta(**by)
+        return self.now
+
+
+class Ledger:
+    """A journal and the few moves that most tests begin with."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self.db, self.clock = db, clock
+        self.journal = Journal(db, clock=clock)
+
+    def claim(self, routine: str = "daily", **more: Any) -> Claim:
+        given = {"definition": '{"prompt": "go"}', "trigger": "cron", "slot": self.clock.now, "goal": "go"}
+        return Claim(routine=routine, **{**given, **more})
+
+    async def queued(self, routine: str = "daily", **more: Any) -> Run:
+        """Return a fresh run, of a slot a minute after the last one."""
+        self.clock.turn(minutes=1)
+        (run,) = await self.journal.open_slots([self.claim(routine, **more)])
+        assert run is not None
+        return run
+
+    async def running(self, routine: str = "daily", **more: Any) -> Run:
+        run = await self.journal.take((await self.queued(routine, **more)).id, owner="me")
+        assert run is not None
+        return run
+
+
+def step(kind: StepKind = StepKind.LLM, iteration: int = 1, **body: Any) -> Step:
+    return Step(kind=kind, iteration=iteration, body=body)
+
+
+@pytest.fixture
+async def db(tmp_path: Path) -> AsyncIterator[Database]:
+    database = await Database.open(tmp_path / "agentd.db")
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ledger(db: Database, clock: Clock) -> Ledger:
+    return Ledger(db, clock)
