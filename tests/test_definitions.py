@@ -125,7 +125,7 @@ def test_all_faults_of_a_file_are_told_at_once(read: Any) -> None:
         ),
         (
             'name = "a"\nlanguage = "eng"',
-            "language: expected 'en' or 'zh' (found \"eng\"); did you mean \"en\"?",
+            'language: expected "en" or "zh" (found "eng"); did you mean "en"?',
         ),
         ("name = 5", 'name: expected text in quotes (found 5); write "5"'),
         ("name = true", "name: expected text in quotes (found true)"),
@@ -159,8 +159,9 @@ def test_all_faults_of_a_file_are_told_at_once(read: Any) -> None:
         ),
         (
             'name = "a"\n[[rules]]\ntool = "shel"\nargv = []',
-            "rules[0]: expected 'shell', 'file' (found a table); did you mean \"shell\"?",
+            'rules[0].tool: expected "shell" or "file" (found "shel"); did you mean "shell"?',
         ),
+        ('name = "a"\n[[rules]]\nargv = []', "rules[0].tool: is missing"),
         (
             'name = "a"\neither = "x"',
             'either: expected a whole number, like 10 or a list, like ["a", "b"] (found "x"); write ["x"]',

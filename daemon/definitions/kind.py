@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from daemon.definitions.shape import Loc, all_tables, dotted, path_of, tables_at
 from daemon.definitions.words import may_be_secret, nearest
@@ -35,7 +35,7 @@ _KIND = {
     "greater_than_equal": "must be at least {ge}",
     "less_than": "must be less than {lt}",
     "less_than_equal": "must be at most {le}",
-    "literal_error": "expected {expected}",
+    "literal_error": "expected {choices}",
     "list_type": _LIST,
     "tuple_type": _LIST,
     "dict_type": _TABLE,
@@ -47,8 +47,8 @@ _KIND = {
     "timezone_aware": "needs its offset from UTC, like 2026-12-01T09:00:00+01:00",
     "date_type": "expected a date, like 2026-12-01, without quotes",
     "time_type": "expected a time, like 09:00:00, without quotes",
-    "union_tag_invalid": "expected {expected_tags}",
-    "union_tag_not_found": "needs the key {discriminator}",
+    "union_tag_invalid": "expected {choices}",
+    "union_tag_not_found": "is missing",
 }
 # "wrong type" of one branch of a union says nothing where another branch found a fault deeper inside
 _SHALLOW = {
@@ -68,21 +68,28 @@ class Finding:
     shallow: bool = True
     missing: bool = False
 
+    def add(self, problem: str, hint: str) -> None:
+        if self.problems:
+            problem = problem.removeprefix("expected ")
+        if problem not in self.problems:
+            self.problems.append(problem)
+        self.hint = self.hint or hint
+
 
 def findings_of(error: ValidationError, data: Json, model: type[BaseModel]) -> list[Finding]:
+    """Return what pydantic found, place by place; of a union, what its fitting branch says."""
     findings: dict[Loc, Finding] = {}
     for item in error.errors(include_url=False):
-        kind, context = item["type"], item.get("ctx", {})
-        path = path_of(item["loc"], data, item["input"], missing=kind == "missing")
-        finding = findings.setdefault(path, Finding(path, item["input"], missing=kind == "missing"))
+        kind, context, value = item["type"], item.get("ctx", {}), item["input"]
+        missing = kind in ("missing", "union_tag_not_found")
+        path = path_of(item["loc"], data, value, missing=kind == "missing")
+        if kind.startswith("union_tag"):
+            path, value = (*path, context["discriminator"].strip("'")), context.get("tag")
+        finding = findings.setdefault(path, Finding(path, value, missing=missing))
         cause = context.get("error")
         problem = str(cause) if cause else _KIND.get(kind, "").format_map(_Context(context)) or _own_words(item["msg"])
-        if finding.problems and problem.startswith("expected "):
-            problem = problem.removeprefix("expected ")
-        if problem not in finding.problems:
-            finding.problems.append(problem)
+        finding.add(problem, getattr(cause, "hint", "") or _hint(kind, path, value, context, model))
         finding.shallow = finding.shallow and kind in _SHALLOW
-        finding.hint = finding.hint or getattr(cause, "hint", "") or _hint(kind, path, item["input"], context, model)
     deeper = {path[:end] for path in findings for end in range(len(path))}
     return [found for path, found in findings.items() if not (found.shallow and path in deeper)]
 
@@ -91,7 +98,14 @@ class _Context(dict[str, Any]):
     """Whatever pydantic gives with an error, so that a sentence never fails for want of a word."""
 
     def __missing__(self, key: str) -> str:
+        if key == "choices":
+            *most, last = (f'"{choice}"' for choice in _choices(self))
+            return f"{', '.join(most)} or {last}" if most else last
         return "…"
+
+
+def _choices(context: Mapping[str, Any]) -> list[str]:
+    return re.findall(r"'([^']*)'", context.get("expected") or context.get("expected_tags") or "") or ["…"]
 
 
 def _own_words(message: str) -> str:
@@ -104,8 +118,7 @@ def _hint(kind: str, path: Loc, value: Any, context: Mapping[str, Any], model: t
         case "extra_forbidden":
             return _hint_for_unknown(path, model)
         case "literal_error" | "union_tag_invalid":
-            choices = re.findall(r"'([^']*)'", context.get("expected") or context.get("expected_tags") or "")
-            close = nearest(str(context.get("tag", value)), choices)
+            close = nearest(str(value), _choices(context))
             return f'did you mean "{close}"?' if close else ""
         case "int_type" | "float_type" if isinstance(value, str):
             return "leave out the quotes" if re.fullmatch(r"[\d._+-]+", value) else ""

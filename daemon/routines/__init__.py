@@ -1,0 +1,29 @@
+"""Routines: what to do, when, and where the report goes; one TOML file each.
+
+In this room: routines as values, the rules they keep, and the difference between two folders of them. Not in this room:
+when the next one is due (schedule.py), what became of one (store/), and any change to a file: they are the user's.
+"""
+
+from daemon.routines.folder import Changes, Loaded, diff, is_routine_file, load_folder, load_routine
+from daemon.routines.routine import Budget, Definition, Deliver, Gate, Gather, Retry, Routine, RunSpec, Trigger
+from daemon.routines.rules import CHANNELS, against
+
+__all__ = [
+    "CHANNELS",
+    "Budget",
+    "Changes",
+    "Definition",
+    "Deliver",
+    "Gate",
+    "Gather",
+    "Loaded",
+    "Retry",
+    "Routine",
+    "RunSpec",
+    "Trigger",
+    "against",
+    "diff",
+    "is_routine_file",
+    "load_folder",
+    "load_routine",
+]

@@ -1,0 +1,113 @@
+"""A folder of routine files: load it, and say how it differs from what it was."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from daemon.definitions import (
+    display,
+    parse,
+    read_toml,
+)
+from daemon.errors import ConfigError, Fault
+from daemon.routines.routine import Definition, Routine
+from daemon.routines.rules import RULES
+
+RESERVED = ("ask",)
+
+
+def load_routine(path: Path) -> Routine:
+    """Return the routine of one file; ConfigError with all its faults."""
+    name = path.name.removesuffix(".toml")
+    faults = list(_name_faults(name, path))
+    try:
+        definition = parse(read_toml(path), Definition, file=display(path), rules=RULES)
+    except ConfigError as error:
+        raise ConfigError(*faults, *error.faults) from None
+    if faults:
+        raise ConfigError(*faults)
+    return Routine.model_validate(vars(definition) | {"name": name, "path": path})
+
+
+def _name_faults(name: str, path: Path) -> Iterator[Fault]:
+    if name in RESERVED:
+        yield Fault(
+            file=display(path), key="", found="", problem=f'the name "{name}" is taken by agentd', hint="rename it"
+        )
+    elif not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
+        better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        hint = f"rename it to {better}.toml" if better else "rename it"
+        problem = "a routine's name is made of a-z, 0-9 and -"
+        yield Fault(file=display(path), key="", found=display(name), problem=problem, hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a folder of routines held: those that live, and why the others do not."""
+
+    routines: dict[str, Routine] = field(default_factory=dict)
+    faults: dict[str, ConfigError] = field(default_factory=dict)
+
+
+def load_folder(folder: Path, *, check: Callable[[Routine], None] | None = None) -> Loaded:
+    """Return every routine of a folder; one bad file harms no other. `check` may raise ConfigError for a routine."""
+    loaded = Loaded()
+    for entry in _entries(folder):
+        name = display(entry.name).removesuffix(".toml")
+        path = folder / entry.name
+        try:
+            if not entry.is_file():  # opening a pipe would wait for its writer forever
+                raise ConfigError(Fault(file=display(path), key="", found="", problem="is not a regular file"))
+            routine = load_routine(path)
+            if check:
+                check(routine)
+        except ConfigError as error:
+            loaded.faults[name] = error
+        else:
+            loaded.routines[name] = routine
+    return loaded
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((entry for entry in entries if is_routine_file(entry.name)), key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        problem = f"the folder of routines cannot be read: {error.strerror}"
+        raise ConfigError(Fault(file=display(folder), key="", found="", problem=problem)) from None
+
+
+def is_routine_file(name: str) -> bool:
+    """Tell whether a file of this name counts: editors leave others in the folder."""
+    return name.endswith(".toml") and not name.startswith(".")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a reload brings, by name."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    schedule_changed: tuple[str, ...] = ()
+    """Those of `changed` that get a new baseline."""
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.removed)
+
+
+def diff(old: Mapping[str, Routine], new: Mapping[str, Routine]) -> Changes:
+    """Return how `new` differs from `old`; nothing is done about it."""
+    changed = tuple(name for name in new if name in old and new[name] != old[name])
+    return Changes(
+        added=tuple(name for name in new if name not in old),
+        changed=changed,
+        removed=tuple(name for name in old if name not in new),
+        schedule_changed=tuple(name for name in changed if new[name].schedule_key != old[name].schedule_key),
+    )

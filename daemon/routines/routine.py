@@ -1,0 +1,234 @@
+"""What a routine file may say: one model per table, a line of help per key."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import AwareDatetime, BeforeValidator, Field, PlainSerializer
+
+from daemon import crontab
+from daemon.config import Name, Zone
+from daemon.definitions import (
+    Duration,
+    Items,
+    JsonTable,
+    SomeDuration,
+    Table,
+    Wrong,
+    format_duration,
+    parse_duration,
+)
+
+_HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)")
+
+
+@lru_cache(maxsize=4096)  # thousands of routines share a few schedules
+def _judged(read: Callable[[str], object], text: str) -> Wrong | None:
+    try:
+        read(text)
+    except crontab.CronError as error:
+        return Wrong(f"{error.place} {error.found!r}: {error.problem}", hint=error.hint)
+    return None
+
+
+def _readable_by(read: Callable[[str], object]) -> BeforeValidator:
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and (wrong := _judged(read, value)):
+            raise wrong
+        return value
+
+    return BeforeValidator(check)
+
+
+def _catch_up(value: Any) -> Any:
+    if isinstance(value, str) and value not in ("once", "none"):
+        try:
+            return parse_duration(value)
+        except Wrong:
+            raise Wrong('expected "once", "none" or a duration such as "6h"') from None
+    return value
+
+
+def _catch_up_text(value: str | timedelta) -> str:
+    return value if isinstance(value, str) else format_duration(value)
+
+
+CatchUp: TypeAlias = Annotated[
+    Literal["once", "none"] | timedelta, BeforeValidator(_catch_up), PlainSerializer(_catch_up_text)
+]
+
+
+def _active_hours(value: Any) -> Any:
+    if isinstance(value, str):
+        match = _HOURS.fullmatch(value)
+        if not match or value[6:] > "24:00":
+            raise Wrong('expected hours like "08:00-22:00"', hint='over midnight: "22:00-06:00"')
+        if match[1] + match[2] == match[3] + match[4]:
+            raise Wrong("begins and ends at the same time", hint='the whole day is "00:00-24:00"')
+    return value
+
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class Trigger(Table):
+    """What starts it: one of `cron`, `every`, `at`, and `on_start`, which may join any."""
+
+    cron: Annotated[str, _readable_by(crontab.parse)] | None = None
+    """Five fields of crontab(5), or @daily and its like."""
+    every: Annotated[Duration, Field(ge=timedelta(seconds=1))] | None = None
+    """At fixed distances, counted from the Unix epoch."""
+    at: AwareDatetime | None = None
+    """Once."""
+    on_start: bool = False
+    """When the daemon starts, at most once an hour."""
+    timezone: Zone | None = None
+    """The zone of cron and active_hours; by default that of config.toml, else the host's."""
+    catch_up: CatchUp = "once"
+    """once: the latest missed slot if late by at most half its period; none; or how late it may be."""
+    spread: Duration = timedelta(0)
+    """Delay the start by up to so much, always the same for one name; the slot stays."""
+    active_hours: Annotated[str, BeforeValidator(_active_hours)] | None = None
+    """Skip slots outside of these hours."""
+    active_days: Annotated[str, _readable_by(crontab.weekdays)] | None = None
+    """Skip slots on other days than these, such as "mon-fri" or "sat,sun"."""
+
+
+class Retry(Table):
+    """How often to try again what is transient."""
+
+    attempts: Count = 3
+    """How many attempts in all."""
+    backoff: SomeDuration = timedelta(seconds=30)
+    """The wait before the second attempt; it doubles."""
+    max: SomeDuration = timedelta(minutes=10)
+    """The longest wait."""
+
+
+class Budget(Table):
+    """What one run may use."""
+
+    tokens: Count | None = None
+    """Input and output together."""
+
+
+class RunSpec(Table):
+    """What to do."""
+
+    mode: Literal["collect-then-summarise", "agent"] = "collect-then-summarise"
+    """Gather and ask the model once, without tools; or let an agent work with tools."""
+    prompt: str = ""
+    """The task, in words."""
+    provider: Name | None = None
+    """A [providers.NAME] of config.toml; by default the one named there."""
+    model: Name | None = None
+    """Another model of that provider."""
+    fallback: Items[Name] = ()
+    """Providers to go on with when the first one fails."""
+    memory: Literal["none", "recall", "recall+store"] = "recall"
+    """Whether the run is told what is remembered, and remembered itself."""
+    timeout: SomeDuration = timedelta(minutes=10)
+    """Active time; suspended, down and waiting do not count."""
+    overlap: Literal["skip", "queue_one", "cancel_previous"] = "skip"
+    """What to do with a slot while an earlier run is under way."""
+    silent_token: Name | None = None
+    """An answer of exactly these words is not delivered."""
+    tools: Items[Name] = ()
+    """Mode agent: the tools offered, by name or pattern (`time__*`); the policy judges each call."""
+    required_tools: Items[Name] = ()
+    """Tools without which the run is no success: denied or failed = failed."""
+    max_iterations: Count = 10
+    """Model calls in one run."""
+    max_tool_calls: Count = 40
+    """Tool calls in one run."""
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    """Sent only where the model takes it."""
+    max_tokens: Count | None = None
+    """The longest answer, in tokens."""
+    retry: Retry = Retry()
+    budget: Budget = Budget()
+    sections: dict[str, str] = Field(default_factory=dict)
+    """More sections of the prompt, in this order."""
+
+
+class Gather(Table):
+    """One fact collected before the model is asked."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
+    """What the fact is called in the prompt and in [gate]."""
+    tool: Name
+    """The tool that collects it."""
+    args: JsonTable = Field(default_factory=dict)
+    """Its arguments."""
+    required: bool = True
+    """Whether the run is no success without it."""
+
+
+class Gate(Table):
+    """When not to ask the model at all."""
+
+    changed: Items[Name] = ()
+    """Go on only if one of these facts (`host`, `host.disks`) differs from the last successful run."""
+    idle: SomeDuration | None = None
+    """Go on only if no operator did anything for so long."""
+    max_per_day: Count | None = None
+    """Go on at most so often a day."""
+
+
+End = Literal["succeeded", "failed", "timed_out", "cancelled", "interrupted"]
+
+
+class Deliver(Table):
+    """One place the report goes to."""
+
+    to: Name
+    """`file` or `log`."""
+    path: Name | None = None
+    """Of `file`: relative to the workspace, with {routine}, {run} and {slot:%Y-%m-%d}."""
+    on: Items[End] = ("succeeded", "failed", "timed_out", "interrupted")
+    """At which ends."""
+
+
+class Definition(Table):
+    """What a routine file may say."""
+
+    description: str = ""
+    """One line for people."""
+    enabled: bool = True
+    """Whether its trigger counts; by hand it runs anyway."""
+    first_run: bool = False
+    """Run once as soon as the daemon sees it, if it has never run."""
+    trigger: Trigger = Trigger()
+    run: RunSpec = RunSpec()
+    gather: Items[Gather] = ()
+    gate: Gate = Gate()
+    deliver: Items[Deliver] = ()
+
+
+class Routine(Definition):
+    """A definition with the name its file gives it."""
+
+    name: str
+    path: Path | None = Field(default=None, exclude=True)
+    """Where it was read; not part of what it says."""
+
+    @property
+    def schedule_key(self) -> str:
+        """A digest of what decides when it runs: a new one means a new baseline."""
+        text = f"{self.enabled} {self.trigger.model_dump_json(exclude_none=True)}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def dump(self) -> str:
+        """Return the definition as JSON, defaults included: a run keeps what it started with."""
+        return self.model_dump_json(exclude_none=True)  # keys stay in their order: that of the sections counts
+
+    @classmethod
+    def restore(cls, text: str) -> Self:
+        """Return the routine that `dump` wrote."""
+        return cls.model_validate_json(text)

@@ -1,0 +1,138 @@
+"""What must hold between the keys of a routine, and between a routine and its surroundings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+from daemon.definitions import (
+    Conflict,
+    Rule,
+    as_fault,
+    did_you_mean,
+    display,
+)
+from daemon.errors import ConfigError
+from daemon.routines.routine import Definition, Routine
+
+CHANNELS = ("file", "log")
+
+
+def _one_trigger(routine: Definition) -> Iterator[Conflict]:
+    trigger = routine.trigger
+    named = [key for key in ("cron", "every", "at") if getattr(trigger, key) is not None]
+    if len(named) > 1:
+        yield Conflict("trigger", f"{' and '.join(named)} exclude one another", hint="keep one, or make two routines")
+    elif not named and not trigger.on_start and trigger.model_fields_set:
+        hint = "add cron, every, at or on_start; without [trigger] it runs by hand only"
+        yield Conflict("trigger", "nothing here starts the routine", hint=hint)
+
+
+def _nothing_to_do(routine: Definition) -> Iterator[Conflict]:
+    if not routine.run.prompt.strip() and not routine.gather:
+        yield Conflict("run.prompt", "is missing, and nothing is gathered", hint="say what to do")
+    elif routine.run.mode == "agent" and not routine.run.prompt.strip():
+        yield Conflict("run.prompt", "is missing; an agent needs its task")
+
+
+def _tools_fit_the_mode(routine: Definition) -> Iterator[Conflict]:
+    run = routine.run
+    if run.mode == "collect-then-summarise" and run.tools:
+        hint = 'set mode = "agent", or collect with [[gather]]'
+        yield Conflict("run.tools", "this mode asks the model once, without tools", run.tools, hint)
+    if run.mode == "agent":
+        for tool in run.required_tools:
+            if tool not in run.tools:
+                yield Conflict("run.required_tools", "is not among tools", tool, did_you_mean(tool, run.tools))
+    elif run.required_tools and not run.tools:
+        yield Conflict("run.required_tools", "this mode offers no tools", run.required_tools, 'set mode = "agent"')
+
+
+def _gathered_names(routine: Definition) -> Iterator[Conflict]:
+    seen: set[str] = set()
+    for index, gather in enumerate(routine.gather):
+        if gather.name in seen:
+            yield Conflict(f"gather[{index}].name", "an earlier [[gather]] has this name", gather.name)
+        seen.add(gather.name)
+
+
+def _gate_knows_its_facts(routine: Definition) -> Iterator[Conflict]:
+    if not routine.gate.changed:
+        return
+    names = {gather.name for gather in routine.gather}
+    for index, fact in enumerate(routine.gate.changed):
+        if (name := fact.partition(".")[0]) not in names:
+            hint = did_you_mean(name, names) or "add the [[gather]] it compares"
+            yield Conflict(f"gate.changed[{index}]", "no [[gather]] has this name", fact, hint)
+
+
+_FIELD = re.compile(r"\{([^{}]*)\}")
+
+
+def _deliveries(routine: Definition) -> Iterator[Conflict]:
+    for index, target in enumerate(routine.deliver):
+        key = f"deliver[{index}]"
+        if target.to not in CHANNELS:
+            yield Conflict(f"{key}.to", "no such channel", target.to, did_you_mean(target.to, CHANNELS))
+        elif target.to != "file":
+            if target.path is not None:
+                yield Conflict(f"{key}.path", f'"{target.to}" takes no path', target.path)
+        elif target.path is None:
+            hint = 'like path = "reports/{routine}/{slot:%Y-%m-%d}.md"'
+            yield Conflict(f"{key}.path", "is missing", hint=hint)
+        elif fault := _path_fault(target.path):
+            yield Conflict(f"{key}.path", fault[0], target.path, fault[1])
+
+
+def _path_fault(path: str) -> tuple[str, str] | None:
+    for name in _FIELD.findall(path):
+        if name not in ("routine", "run", "slot") and not name.startswith("slot:%"):
+            return f"unknown field {{{name}}}", "known: {routine} {run} {slot:%Y-%m-%d}"
+    if set(_FIELD.sub("", path)) & set("{}"):
+        return "a { or } stands alone", "fields look like {routine}"
+    if path.startswith(("/", "~")) or ".." in Path(path).parts:
+        return "leaves the workspace", "reports are written beneath it: give a relative path"
+    if path.endswith("/"):
+        return "names a folder", "add a file name"
+    return None
+
+
+RULES: tuple[Rule[Definition], ...] = (
+    Rule(("trigger.cron", "trigger.every", "trigger.at", "trigger.on_start"), _one_trigger),
+    Rule(("run.prompt", "run.mode", "gather"), _nothing_to_do),
+    Rule(("run.mode", "run.tools", "run.required_tools"), _tools_fit_the_mode),
+    Rule(("gather.name",), _gathered_names),
+    Rule(("gate.changed", "gather.name"), _gate_knows_its_facts),
+    Rule(("deliver.to", "deliver.path"), _deliveries),
+)
+
+
+def against(providers: Collection[str], tools: Collection[str] | None = None) -> Callable[[Routine], None]:
+    """Return a check for `load_folder`: what a routine names must be there. Patterns of tools may match nothing yet."""
+
+    def check(routine: Routine) -> None:
+        faults = [*_unknown_providers(routine, providers), *(_unknown_tools(routine, tools) if tools else ())]
+        if faults:
+            file = display(routine.path or f"{routine.name}.toml")
+            raise ConfigError(*(as_fault(conflict, file) for conflict in faults))
+
+    return check
+
+
+def _unknown_providers(routine: Routine, known: Collection[str]) -> Iterator[Conflict]:
+    run = routine.run
+    for key, name in (("run.provider", run.provider), *((f"run.fallback[{i}]", n) for i, n in enumerate(run.fallback))):
+        if name is not None and name not in known:
+            hint = did_you_mean(name, known)
+            yield Conflict(key, "no such provider in config.toml", name, hint)
+
+
+def _unknown_tools(routine: Routine, known: Collection[str]) -> Iterator[Conflict]:
+    named = [(f"gather[{index}].tool", gather.tool) for index, gather in enumerate(routine.gather)]
+    named += [
+        (f"run.tools[{index}]", tool) for index, tool in enumerate(routine.run.tools) if not set(tool) & set("*?[")
+    ]
+    for key, tool in named:
+        if tool not in known:
+            yield Conflict(key, "no such tool", tool, did_you_mean(tool, known))
