@@ -27,8 +27,9 @@ BACKLOG = 10_000
 class Following(AsyncIterator[Json]):
     """The events from now on, for one follower; ends when it or the bus is closed."""
 
-    def __init__(self, run_id: str | None) -> None:
+    def __init__(self, run_id: str | None, others: WeakSet[Following]) -> None:
         self.run_id = run_id
+        self._others = others
         self.missed = False
         """It fell so far behind that events were dropped; for the follower to reset once it has caught up."""
         self._queue: deque[Json] = deque(maxlen=BACKLOG)
@@ -56,6 +57,7 @@ class Following(AsyncIterator[Json]):
         """End after what is already queued."""
         self._closed = True
         self._news.set()
+        self._others.discard(self)
 
 
 class Events:
@@ -77,7 +79,7 @@ class Events:
 
     def follow(self, run_id: str | None = None) -> Following:
         """Return the events of a run (None: of all runs) from this call on, not from the first `await`."""
-        follower = Following(run_id)
+        follower = Following(run_id, self._followers)
         if self._closed:
             follower.close()
         else:
