@@ -17,6 +17,7 @@ from daemon.definitions.values import (
     SomeDuration,
     Table,
     Wrong,
+    at_least,
     format_duration,
     parse_duration,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "Table",
     "Wrong",
     "as_fault",
+    "at_least",
     "did_you_mean",
     "display",
     "format_duration",

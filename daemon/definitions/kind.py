@@ -86,31 +86,25 @@ def findings_of(error: ValidationError, data: Json, model: type[BaseModel]) -> l
         if kind.startswith("union_tag"):
             path, value = (*path, context["discriminator"].strip("'")), context.get("tag")
         finding = findings.setdefault(path, Finding(path, value, missing=missing))
-        cause = context.get("error")
-        problem = str(cause) if cause else _KIND.get(kind, "").format_map(_Context(context)) or _own_words(item["msg"])
-        finding.add(problem, getattr(cause, "hint", "") or _hint(kind, path, value, context, model))
+        hint = getattr(context.get("error"), "hint", "") or _hint(kind, path, value, context, model)
+        finding.add(_sentence(kind, context, item["msg"]), hint)
         finding.shallow = finding.shallow and kind in _SHALLOW
     deeper = {path[:end] for path in findings for end in range(len(path))}
     return [found for path, found in findings.items() if not (found.shallow and path in deeper)]
 
 
-class _Context(dict[str, Any]):
-    """Whatever pydantic gives with an error, so that a sentence never fails for want of a word."""
-
-    def __missing__(self, key: str) -> str:
-        if key == "choices":
-            *most, last = (f'"{choice}"' for choice in _choices(self))
-            return f"{', '.join(most)} or {last}" if most else last
-        return "…"
+def _sentence(kind: str, context: Mapping[str, Any], message: str) -> str:
+    if cause := context.get("error"):  # raised by a validator of ours, in words of ours
+        return str(cause)
+    if kind not in _KIND:
+        message = message.removeprefix("Input ")
+        return message[:1].lower() + message[1:]
+    *most, last = (f'"{choice}"' for choice in _choices(context) or ["…"])
+    return _KIND[kind].format(**context, choices=f"{', '.join(most)} or {last}" if most else last)
 
 
 def _choices(context: Mapping[str, Any]) -> list[str]:
-    return re.findall(r"'([^']*)'", context.get("expected") or context.get("expected_tags") or "") or ["…"]
-
-
-def _own_words(message: str) -> str:
-    message = message.removeprefix("Input ").removeprefix("Value error, ")
-    return message[:1].lower() + message[1:]
+    return re.findall(r"'([^']*)'", context.get("expected") or context.get("expected_tags") or "")
 
 
 def _hint(kind: str, path: Loc, value: Any, context: Mapping[str, Any], model: type[BaseModel]) -> str:

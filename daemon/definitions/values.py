@@ -7,7 +7,7 @@ import re
 from datetime import date, datetime, time, timedelta
 from typing import Annotated, Any, TypeAlias, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, Strict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer, Strict
 
 from daemon.models import Json
 
@@ -69,7 +69,20 @@ def format_duration(value: timedelta) -> str:
 Duration: TypeAlias = Annotated[timedelta, BeforeValidator(parse_duration), PlainSerializer(format_duration)]
 """A time span, written "90s", "10m", "2h", "1d" or "1h30m" and serialised back to that."""
 
-SomeDuration: TypeAlias = Annotated[Duration, Field(gt=timedelta(0))]
+
+def at_least(least: str) -> AfterValidator:
+    """Return a bound for a duration."""
+    bound = parse_duration(least)
+
+    def check(value: timedelta) -> timedelta:
+        if value < bound:
+            raise Wrong(f'must be at least "{least}"')
+        return value
+
+    return AfterValidator(check)
+
+
+SomeDuration: TypeAlias = Annotated[Duration, at_least("0.001s")]
 """A duration that is more than nothing."""
 
 

@@ -21,6 +21,7 @@ from daemon.definitions import (
     SomeDuration,
     Table,
     Wrong,
+    at_least,
     format_duration,
     parse_duration,
 )
@@ -82,7 +83,7 @@ class Trigger(Table):
 
     cron: Annotated[str, _readable_by(crontab.parse)] | None = None
     """Five fields of crontab(5), or @daily and its like."""
-    every: Annotated[Duration, Field(ge=timedelta(seconds=1))] | None = None
+    every: Annotated[Duration, at_least("1s")] | None = None
     """At fixed distances, counted from the Unix epoch."""
     at: AwareDatetime | None = None
     """Once."""
