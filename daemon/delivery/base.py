@@ -1,0 +1,49 @@
+"""What a channel is, and which deliveries the end of a run asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Protocol
+
+from daemon.models import Delivery, Json, Receipt, Run
+
+
+class Channel(Protocol):
+    """One way to reach people."""
+
+    async def send(self, delivery: Delivery) -> Receipt:
+        """Bring a report to its target and return the proof, or raise DeliveryFailed.
+
+        May be called again for a delivery that did arrive, if we died before that was written down: `delivery.id` is
+        the same then, and the second time must do no harm.
+        """
+
+
+class Wanted(Protocol):
+    """What a routine's `[[deliver]]` says."""
+
+    @property
+    def to(self) -> str: ...
+    @property
+    def path(self) -> str | None: ...
+    @property
+    def on(self) -> Collection[str]: ...
+
+
+def deliveries_for(run: Run, wanted: Iterable[Wanted]) -> list[tuple[str, Json]]:
+    """Return (target, options) for every place that is to hear of this end.
+
+    The options freeze what the report's reader wants to know of the run. Whether a silent run is sent is the outbox's.
+    """
+    facts = {
+        "trigger": run.trigger,
+        "started": run.started and run.started.isoformat(),
+        "ended": run.ended and run.ended.isoformat(),
+        "detail": run.detail,
+    }
+    known = {key: fact for key, fact in facts.items() if fact}
+    return [
+        (place.to, ({"path": place.path} if place.path else {}) | known)
+        for place in wanted
+        if run.status.value in place.on
+    ]

@@ -1,0 +1,101 @@
+"""A report in the words its reader sees: what it is, for when it was due and when it came, and its text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from daemon.models import Delivery, Json, Status
+
+# Less is the ordinary time from a slot to its run; a reader need not hear of it.
+_LATE = timedelta(minutes=2)
+# How a run comes that was not scheduled; everything else has a slot that it can be late for.
+_UNSCHEDULED = {
+    "manual": "started by hand",
+    "once": "started by hand",
+    "first_run": "first run",
+    "on_start": "at start",
+}
+
+_ENDS = {
+    Status.FAILED: "failed",
+    Status.TIMED_OUT: "timed out",
+    Status.CANCELLED: "was cancelled",
+    Status.INTERRUPTED: "was interrupted",
+    Status.SKIPPED: "was skipped",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Letter:
+    """A report as its reader gets it."""
+
+    title: str
+    about: str
+    """One line on the run: its id, when it was due, when it came."""
+    body: str
+
+    @property
+    def markdown(self) -> str:
+        return f"# {self.title}\n\n*{self.about}*\n\n{self.body}\n"
+
+
+def compose(delivery: Delivery) -> Letter:
+    """Word a delivery: the report of a success as it is, of anything else what happened and what there was to show."""
+    report, options = delivery.report, delivery.options
+    when = report.slot.astimezone(ZoneInfo(report.scheduled_zone))
+    day = f"{when:%Y-%m-%d %H:%M %Z}"
+    about = [f"Run `{report.run}`", *_timing(when, options)]
+    heading, body = _own_heading(report.text.strip())
+    if report.status is Status.SUCCEEDED:
+        title = heading or f"{report.routine}, {day}"
+    else:
+        title = f"{report.routine} {_ENDS.get(report.status, report.status.value)}, {day}"
+        body = _bad_news(report.run, str(options.get("detail") or ""), report.text.strip())
+    return Letter(title=title, about=", ".join(about), body=body or "(The report is empty.)")
+
+
+def _timing(slot: datetime, options: Json) -> list[str]:
+    started, ended = (
+        datetime.fromisoformat(options[key]).astimezone(slot.tzinfo) if options.get(key) else slot
+        for key in ("started", "ended")
+    )
+    unscheduled = _UNSCHEDULED.get(options.get("trigger", ""))
+    said = [f"{unscheduled or 'scheduled for'} {slot:%Y-%m-%d %H:%M %Z}"]
+    if started - slot >= _LATE:
+        said.append(f"begun {_near(started, slot)}")
+        if not unscheduled:
+            said.append(f"{_span(started - slot)} late")
+    if ended - started >= timedelta(minutes=1):
+        said.append(f"done {_near(ended, slot)}")
+    return said
+
+
+def _near(moment: datetime, slot: datetime) -> str:
+    """Return the time, with its day only where that is another one."""
+    return f"{moment:%H:%M}" if moment.date() == slot.date() else f"{moment:%Y-%m-%d %H:%M}"
+
+
+def _span(duration: timedelta) -> str:
+    minutes = int(duration.total_seconds()) // 60
+    days, hours = minutes // 1440, minutes // 60
+    if days >= 2:
+        return f"{days} days"
+    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"
+
+
+def _own_heading(text: str) -> tuple[str, str]:
+    """Part a text that brings its own title into the title and the rest."""
+    found = re.match(r"# +(?P<title>\S.*?)[ #]*\n+(?P<rest>.*)", f"{text}\n", re.DOTALL)
+    return (found["title"], found["rest"].strip()) if found else ("", text)
+
+
+def _bad_news(run: str, detail: str, text: str) -> str:
+    """Say what happened, what there is nevertheless, and where more can be seen."""
+    parts = [detail or "No reason was recorded."]
+    if text and text != detail:
+        parts.append(f"What it had to say by then:\n\n{text}")
+    parts.append(f"`agentctl inspect {run}` shows every step.")
+    return "\n\n".join(parts)

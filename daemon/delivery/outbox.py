@@ -1,0 +1,150 @@
+"""The outbox: takes deliveries from the journal, hands them to their channels, writes down how it went.
+
+It sleeps until the next delivery is due or `wake` is called. Each target has a queue of its own, so that one that
+hangs holds up nobody else; within a target reports go one by one, the oldest first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from daemon.delivery.base import Channel
+from daemon.errors import DaemonError, DeliveryFailed
+from daemon.models import Delivery
+
+if TYPE_CHECKING:
+    from daemon.clock import Clock
+    from daemon.store import Journal
+
+log = structlog.get_logger()
+
+_FIRST_WAIT = timedelta(seconds=30)
+_LONGEST_WAIT = timedelta(hours=1)
+_PATIENCE = timedelta(hours=24)
+# A channel that says nothing for so long is taken to have failed; what it knows of its own limits is shorter.
+_SEND_LIMIT = 120.0
+
+
+def wait_after(attempts: int) -> timedelta | None:
+    """Return how long to wait after so many failed attempts; None once a day has been spent on it.
+
+    The wait doubles from 30 s to 1 h. It counts attempts, not the clock, so that a machine that was off for a week
+    still gives a report its full day. No jitter: nobody else has this target at the same second.
+    """
+    waits, spent = _FIRST_WAIT, timedelta()
+    for _ in range(attempts - 1):
+        spent += waits
+        waits = min(waits * 2, _LONGEST_WAIT)
+    return waits if spent + waits <= _PATIENCE else None
+
+
+class Outbox:
+    """Sends what is due; `run` is the background task, `flush` one round of it."""
+
+    def __init__(
+        self, *, journal: Journal, channels: Mapping[str, Callable[[Path], Channel]], clock: Clock, workspace: Path
+    ) -> None:
+        self._journal, self._clock = journal, clock
+        self._channels = {name: build(workspace) for name, build in channels.items()}
+        self._bell = asyncio.Event()
+        self._busy: set[str] = set()
+
+    def wake(self) -> None:
+        """Look at once: something was put in, or time has jumped."""
+        self._bell.set()
+
+    async def run(self) -> None:
+        """Send until cancelled; a delivery cut off by that is sent again at the next start."""
+        async with asyncio.TaskGroup() as queues:
+            while True:
+                self._bell.clear()
+                upcoming = await self._journal.next_delivery()
+                now = self._clock.now()
+                await self._start_due(queues, now)
+                limit = None
+                if upcoming is not None and (upcoming > now or not self._busy):
+                    limit = max(0.0, (upcoming - now).total_seconds())
+                # else what is due is under way, and its queue rings when it is done
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(limit):
+                        await self._bell.wait()
+
+    async def flush(self) -> None:
+        """Try everything that is due now, once."""
+        async with asyncio.TaskGroup() as queues:
+            await self._start_due(queues, self._clock.now())
+
+    async def _start_due(self, queues: asyncio.TaskGroup, now: datetime) -> None:
+        due: dict[str, list[Delivery]] = {}
+        for delivery in await self._journal.due_deliveries(now):
+            if delivery.target not in self._busy:
+                due.setdefault(delivery.target, []).append(delivery)
+        for target, deliveries in due.items():
+            self._busy.add(target)
+            queues.create_task(self._send_all(target, deliveries), name=f"deliveries to {target}")
+
+    async def _send_all(self, target: str, deliveries: list[Delivery]) -> None:
+        try:
+            for delivery in deliveries:
+                await self._send(delivery)
+        except DaemonError as error:
+            # it could not be written down, so it is still due; not at once, or a full disk would keep us running hot
+            log.error("delivery.unrecorded", target=target, error=str(error))  # noqa: TRY400 - no traceback helps here
+            await asyncio.sleep(_FIRST_WAIT.total_seconds())
+        finally:
+            self._busy.discard(target)
+            self.wake()
+
+    async def _send(self, delivery: Delivery) -> None:
+        try:
+            async with asyncio.timeout(_SEND_LIMIT):
+                receipt = await self._channel(delivery.target).send(delivery)
+        except TimeoutError:
+            await self._failed(delivery, f"no answer within {_SEND_LIMIT:g} s")
+        except DeliveryFailed as error:
+            await self._failed(delivery, str(error), retry=error.retry)
+        except Exception as error:
+            log.exception("delivery.crashed", delivery=delivery.id, run=delivery.run, target=delivery.target)
+            await self._failed(delivery, f"{type(error).__name__}: {error}")
+        else:
+            # shielded: what has arrived must not be sent again because we were told to stop in this moment
+            await asyncio.shield(self._journal.delivered(delivery.id, receipt.detail))
+            log.info(
+                "delivery.arrived",
+                delivery=delivery.id,
+                run=delivery.run,
+                routine=delivery.routine,
+                target=delivery.target,
+                receipt=receipt.detail,
+            )
+
+    async def _failed(self, delivery: Delivery, error: str, *, retry: bool = True) -> None:
+        """Write down that it did not arrive, and when to try again, if ever."""
+        wait = wait_after(delivery.attempts + 1) if retry else None
+        again = self._clock.now() + wait if wait else None
+        await self._journal.delivery_failed(delivery.id, error, again)
+        say, event = (log.warning, "delivery.put_off") if again else (log.error, "delivery.failed")
+        say(
+            event,
+            delivery=delivery.id,
+            run=delivery.run,
+            routine=delivery.routine,
+            target=delivery.target,
+            error=error,
+            attempts=delivery.attempts + 1,
+            again=again and again.isoformat(),
+        )
+
+    def _channel(self, target: str) -> Channel:
+        try:
+            return self._channels[target]
+        except KeyError:
+            msg = f"there is no target {target!r}; known are {', '.join(sorted(self._channels))}"
+            raise DeliveryFailed(msg) from None

@@ -1,0 +1,98 @@
+"""A journal, a clock that stands until it is moved, and runs that end."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from daemon.models import Delivery, DeliveryStatus, Report, Run, Status, new_id
+from daemon.store.database import Database
+from daemon.store.journal import Claim, Journal
+
+SLOT = datetime(2026, 11, 20, 7, 30, tzinfo=UTC)
+
+
+class Clock:
+    """A clock that is moved by hand."""
+
+    def __init__(self, at: datetime = SLOT) -> None:
+        self.at = at
+
+    def now(self) -> datetime:
+        return self.at
+
+    def pass_(self, **duration: float) -> None:
+        self.at += timedelta(**duration)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+async def journal(tmp_path, clock):
+    database = await Database.open(tmp_path / "agentd.db")
+    yield Journal(database, clock=clock.now)
+    await database.close()
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    folder = tmp_path / "workspace"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+@pytest.fixture
+def ended(journal, clock):
+    """End a run with deliveries: `await ended([("file", {"path": …})], report=…)`."""
+
+    async def end(deliveries, *, routine="daily-report", status=Status.SUCCEEDED, report="All is well.", **more) -> Run:
+        claim = Claim(
+            routine=routine,
+            definition="{}",
+            trigger="manual",
+            slot=clock.now(),
+            goal="g",
+            event=new_id(),
+        )
+        [run] = await journal.open_slots([claim])
+        run = await journal.take(run.id, owner="me")
+        return await journal.end(run.to(status, report=report, **more), deliveries, zone="Europe/Berlin")
+
+    return end
+
+
+@pytest.fixture
+def delivery():
+    """Make a delivery as the journal would hand it out."""
+
+    def make(
+        text="All is well.",
+        *,
+        id_=1,
+        run="01JAAAAAAAAAAAAAAAAAAAAAAA",
+        target="file",
+        status=Status.SUCCEEDED,
+        **options,
+    ):
+        report = Report(
+            run=run, routine="daily-report", slot=SLOT, status=status, text=text, scheduled_zone="Europe/Berlin"
+        )
+        whole = {"path": "reports/{routine}/{slot:%Y-%m-%d}.md", "trigger": "cron"} | options
+        return Delivery(
+            id=id_,
+            run=run,
+            routine=report.routine,
+            target=target,
+            options=whole,
+            status=DeliveryStatus.PENDING,
+            attempts=0,
+            created=SLOT,
+            next_at=SLOT,
+            receipt=None,
+            error=None,
+            report=report,
+        )
+
+    return make

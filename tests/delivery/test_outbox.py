@@ -1,0 +1,293 @@
+"""Every report arrives or is given up in the open; no target's trouble is another's."""
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+
+import pytest
+from structlog.testing import capture_logs
+
+from daemon.delivery import CHANNELS, Outbox
+from daemon.delivery.outbox import wait_after
+from daemon.errors import DeliveryFailed, StoreFull
+from daemon.models import DeliveryStatus, Receipt, Status
+
+REPORT = ("file", {"path": "reports/{routine}/{slot:%Y-%m-%d}.md", "trigger": "manual"})
+
+
+class Target:
+    """A target that does what it is told, in order, and in the end takes everything."""
+
+    def __init__(self, *plan) -> None:
+        self.plan, self.got, self.called = list(plan), [], asyncio.Event()
+
+    def __call__(self, workspace):
+        return self
+
+    async def send(self, delivery):
+        self.called.set()
+        match self.plan.pop(0) if self.plan else None:
+            case asyncio.Event() as gate:
+                await gate.wait()
+            case Exception() as error:
+                raise error
+        self.got.append(delivery.report.text)
+        return Receipt(detail=f"got {delivery.id}")
+
+
+@pytest.fixture
+def outbox_of(journal, clock, workspace):
+    """Build an outbox over these targets (by default the real channels)."""
+    return lambda **targets: Outbox(journal=journal, channels=targets or CHANNELS, clock=clock, workspace=workspace)
+
+
+@asynccontextmanager
+async def living(outbox):
+    """Let the outbox run for the length of a block."""
+    task = asyncio.create_task(outbox.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def until(journal, *statuses, limit=5.0):
+    """Wait until the deliveries, oldest first, have these statuses; each look lets everything else go on."""
+    async with asyncio.timeout(limit):
+        while True:
+            found = [delivery.status.value for delivery in reversed(await journal.deliveries())]
+            if found == list(statuses):
+                return
+            await asyncio.sleep(0)
+
+
+def test_the_wait_doubles_from_half_a_minute_to_an_hour_for_a_day():
+    waits, attempts = [], 1
+    while (wait := wait_after(attempts)) is not None:
+        waits.append(wait)
+        attempts += 1
+    assert [wait.total_seconds() for wait in waits[:8]] == [30, 60, 120, 240, 480, 960, 1920, 3600]
+    assert set(waits[7:]) == {timedelta(hours=1)}
+    assert timedelta(hours=22) < sum(waits, timedelta()) <= timedelta(hours=24)
+
+
+async def test_a_report_arrives_and_its_receipt_is_kept(journal, ended, outbox_of, workspace):
+    run = await ended([REPORT])
+    async with living(outbox_of()) as task:  # nobody rings: it looks by itself when it starts
+        await until(journal, "delivered")
+        assert not task.done()
+    [delivery] = await journal.deliveries(run=run.id)
+    assert delivery.receipt == str(workspace / "reports/daily-report/2026-11-20.md")
+
+
+async def test_a_sleeping_outbox_is_woken(journal, ended, outbox_of):
+    target = Target()
+    outbox = outbox_of(log=target)
+    async with living(outbox):
+        await ended([("log", {})], report="one")
+        outbox.wake()
+        await until(journal, "delivered")
+        await ended([("log", {})], report="two")
+        outbox.wake()
+        await until(journal, "delivered", "delivered")
+    assert target.got == ["one", "two"]
+
+
+async def test_a_failed_delivery_is_tried_again_when_it_is_due_and_not_before(journal, ended, outbox_of, clock):
+    target = Target(DeliveryFailed("the door is shut"))
+    outbox = outbox_of(log=target)
+    await ended([("log", {})])
+    await outbox.flush()
+    [delivery] = await journal.deliveries()
+    assert (delivery.status, delivery.attempts, delivery.error) == (DeliveryStatus.PENDING, 1, "the door is shut")
+    assert delivery.next_at == clock.now() + timedelta(seconds=30)
+    clock.pass_(seconds=29)
+    await outbox.flush()
+    assert target.got == []
+    clock.pass_(seconds=1)
+    await outbox.flush()
+    assert target.got == ["All is well."]
+
+
+async def test_the_worker_wakes_by_itself_when_the_next_try_is_due(journal, ended, outbox_of, clock):
+    target = Target(DeliveryFailed("not yet"))
+    await ended([("log", {})])
+    await outbox_of(log=target).flush()
+    clock.pass_(seconds=29.95)
+    async with living(outbox_of(log=target)):
+        while not asyncio.get_running_loop()._scheduled:  # it sets its timer for the twentieth of a second that is left
+            await journal.next_delivery()
+        clock.pass_(seconds=0.05)
+        await until(journal, "delivered")
+
+
+async def test_what_cannot_be_helped_is_given_up_at_once(journal, ended, outbox_of):
+    await ended([("log", {})])
+    with capture_logs() as logs:
+        await outbox_of(log=Target(DeliveryFailed("no such place", retry=False))).flush()
+    [delivery] = await journal.deliveries()
+    assert (delivery.status, delivery.error) == (DeliveryStatus.FAILED, "no such place")
+    assert [(line["event"], line["log_level"]) for line in logs] == [("delivery.failed", "error")]
+
+
+async def test_after_a_day_of_trying_a_delivery_is_given_up(journal, ended, outbox_of, clock):
+    outbox = outbox_of(log=Target(*[DeliveryFailed("down")] * 100))
+    await ended([("log", {})])
+    began = clock.now()
+    while due := await journal.next_delivery():
+        clock.at = max(clock.at, due)
+        await outbox.flush()
+    [delivery] = await journal.deliveries()
+    assert delivery.status is DeliveryStatus.FAILED
+    assert timedelta(hours=22) < clock.now() - began <= timedelta(hours=24)
+
+
+async def test_a_machine_that_was_off_for_a_week_still_delivers(journal, ended, outbox_of, clock):
+    target = Target(DeliveryFailed("down"))
+    outbox = outbox_of(log=target)
+    await ended([("log", {})])
+    await outbox.flush()
+    clock.pass_(days=7)
+    await outbox.flush()
+    assert target.got == ["All is well."]
+
+
+async def test_a_channel_with_a_bug_harms_no_other(journal, ended, outbox_of):
+    target = Target()
+    await ended([("broken", {}), ("log", {})])
+    with capture_logs() as logs:
+        await outbox_of(broken=Target(ZeroDivisionError("oops")), log=target).flush()
+    broken, good = reversed(await journal.deliveries())
+    assert (broken.status, broken.error) == (DeliveryStatus.PENDING, "ZeroDivisionError: oops")
+    assert good.status is DeliveryStatus.DELIVERED
+    assert "delivery.crashed" in [line["event"] for line in logs]
+
+
+async def test_a_target_that_hangs_holds_up_nobody(journal, ended, outbox_of):
+    gate, target = asyncio.Event(), Target()
+    outbox = outbox_of(slow=Target(gate), log=target)
+    async with living(outbox):
+        await ended([("slow", {}), ("log", {})])
+        outbox.wake()
+        await until(journal, "pending", "delivered")
+        await ended([("log", {})])
+        outbox.wake()
+        await until(journal, "pending", "delivered", "delivered")
+        gate.set()
+        await until(journal, "delivered", "delivered", "delivered")
+
+
+async def test_reports_reach_one_target_in_their_order(journal, ended, outbox_of):
+    target = Target()
+    for number in range(5):
+        await ended([("log", {})], report=str(number))
+    await outbox_of(log=target).flush()
+    assert target.got == ["0", "1", "2", "3", "4"]
+
+
+async def test_a_report_put_in_while_its_target_is_busy_is_not_forgotten(journal, ended, outbox_of):
+    gate = asyncio.Event()
+    target = Target(gate)
+    outbox = outbox_of(log=target)
+    async with living(outbox):
+        await ended([("log", {})], report="one")
+        outbox.wake()
+        await target.called.wait()
+        await ended([("log", {})], report="two")
+        outbox.wake()
+        gate.set()
+        await until(journal, "delivered", "delivered")
+    assert target.got == ["one", "two"]
+
+
+async def test_a_target_that_is_gone_from_the_config_waits_for_its_return(journal, ended, outbox_of):
+    await ended([("mail", {})])
+    await outbox_of(log=Target()).flush()
+    [delivery] = await journal.deliveries()
+    assert delivery.status is DeliveryStatus.PENDING
+    assert delivery.error == "there is no target 'mail'; known are log"
+
+
+async def test_a_silent_run_is_not_sent_but_on_record(journal, ended, outbox_of):
+    target = Target()
+    await ended([("log", {})], silent=True)
+    await outbox_of(log=target).flush()
+    assert target.got == []
+    assert [delivery.status for delivery in await journal.deliveries()] == [DeliveryStatus.SUPPRESSED]
+
+
+async def test_a_delivery_cut_off_by_the_end_of_the_process_is_sent_by_the_next(journal, ended, outbox_of):
+    hanging = Target(asyncio.Event())
+    await ended([("log", {})])
+    async with living(outbox_of(log=hanging)):
+        await hanging.called.wait()
+    target = Target()
+    await outbox_of(log=target).flush()
+    assert target.got == ["All is well."]
+
+
+async def test_a_report_sent_but_not_recorded_is_one_file_in_the_end(journal, ended, outbox_of, workspace):
+    """As after kill -9 between the file and the receipt."""
+    await ended([REPORT])
+    [delivery] = await journal.due_deliveries((await journal.deliveries())[0].next_at)
+    await CHANNELS["file"](workspace).send(delivery)
+    await outbox_of().flush()
+    assert [delivery.status for delivery in await journal.deliveries()] == [DeliveryStatus.DELIVERED]
+    assert len(list((workspace / "reports/daily-report").iterdir())) == 1
+
+
+async def test_a_failure_is_told_like_a_report(journal, ended, outbox_of, workspace):
+    await ended([REPORT], status=Status.FAILED, report=None, detail="the key is wrong")
+    await outbox_of().flush()
+    text = (workspace / "reports/daily-report/2026-11-20.md").read_text()
+    assert text.startswith("# daily-report failed, 2026-11-20 08:30 CET\n")
+    assert "the key is wrong" in text
+
+
+async def test_the_log_channel_writes_one_event_with_the_text(journal, ended, outbox_of):
+    await ended([("log", {})], report="# Morning\n\nAll is well.")
+    with capture_logs() as logs:
+        await outbox_of().flush()
+    [written] = [line for line in logs if line["event"] == "report.written"]
+    assert (written["title"], written["text"], written["status"]) == ("Morning", "All is well.", "succeeded")
+    assert written["log_level"] == "info"
+
+
+class FullJournal:
+    """A journal whose disk is full when a receipt is to be written."""
+
+    def __init__(self, journal) -> None:
+        self._journal, self.tried = journal, asyncio.Event()
+
+    def __getattr__(self, name):
+        return getattr(self._journal, name)
+
+    async def delivered(self, id_, receipt):
+        self.tried.set()
+        raise StoreFull("the disk is full")
+
+
+async def test_a_full_disk_neither_ends_the_outbox_nor_makes_it_run_hot(journal, ended, clock, workspace):
+    target, full = Target(), FullJournal(journal)
+    outbox = Outbox(journal=full, channels={"log": target}, clock=clock, workspace=workspace)
+    with capture_logs() as logs:
+        await ended([("log", {})])
+        async with living(outbox) as task:
+            await full.tried.wait()
+            for _ in range(50):
+                outbox.wake()
+                await asyncio.sleep(0)
+            assert not task.done()
+    assert len(target.got) == 1
+    assert [line["event"] for line in logs] == ["delivery.unrecorded"]
+
+
+async def test_an_outbox_with_nothing_to_do_sets_no_timer(journal, outbox_of):
+    async with living(outbox_of()):
+        await until(journal)
+        loop = asyncio.get_running_loop()
+        for _ in range(20):
+            await journal.next_delivery()
+        assert [timer for timer in loop._scheduled if not timer.cancelled()] == []
