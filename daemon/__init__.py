@@ -10,6 +10,7 @@ routines.py     one routine file as a value; what changed between two folders of
 engine.py       the alarm clock: claims each slot once, hands a run id on
 executors.py    who lives which run, and how many at once
 run.py          the life of a run on one screen
+host.py         what runs find around themselves
 gather.py       facts collected before the first model call, and what changed in them
 agent/          prompt, loop, transcript: from a goal to a reply
 providers/      one file per model vendor behind one port
@@ -20,8 +21,15 @@ memory/         what earlier runs left behind, found again
 delivery/       the outbox: reports on their way to their targets
 store/          the journal: one SQLite file, one writer
 control/        the socket, its routes, and the client that talks to it
-log.py          structured logs, with secrets taken out
-main.py         everything wired by hand, and the life of the process
+archive.py      what of a run is worth remembering
+events.py       what is happening in runs right now, for whoever watches
+log.py          structured logs
+redact.py       secrets taken out of whatever is kept or shown
+clock.py timer.py bell.py notify.py   the time, an alarm, a changed file, a word to systemd
+app.py          everything wired by hand, and the life of the process
+main.py         the command `agentd`
 models.py       the words of the product as values
 errors.py       the ways things go wrong, named by what happens next
 """
+
+__version__ = "0.1.0"

@@ -51,5 +51,9 @@ def _ends_of(text: str) -> str:
 
 def conversation_item(run: Run, reply: Reply) -> str:
     """Return the one line that is kept of a run where no model writes a summary."""
-    first = next((line.strip("# ").strip() for line in reply.content.splitlines() if line.strip()), "nothing to report")
-    return f"{run.routine}, {run.slot:%Y-%m-%d %H:%M} UTC: {run.goal.strip().splitlines()[0] if run.goal.strip() else ''} → {first}"
+    goal, answer = _first_line(run.goal), _first_line(reply.content) or "nothing to report"
+    return f"{run.routine}, {run.slot:%Y-%m-%d %H:%M} UTC: {goal} → {answer}"
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip("# ").strip() for line in text.splitlines() if line.strip("# ").strip()), "")

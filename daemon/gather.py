@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from daemon.agent import Hands, Transcript
+from daemon.agent.texts import paragraph
 from daemon.agent.transcript import PendingCall
-from daemon.facts import Fact, lay_out
+from daemon.facts import Fact, lay_out, new_boundary, wrap
 from daemon.models import FunctionCall, Step, StepKind
 
 if TYPE_CHECKING:
@@ -83,6 +84,13 @@ def values_of(steps: Iterable[Step]) -> dict[str, Any]:
         for step in steps
         if step.kind is StepKind.RESULT and step.iteration == 0 and "value" in step.body
     }
+
+
+def with_facts(goal: str, facts: Sequence[Fact], language: str) -> str:
+    """Return the goal with the facts below it, as the model reads it."""
+    if not facts:
+        return goal
+    return f"{goal.rstrip()}\n\n{paragraph('facts', language)}\n\n{wrap(facts, new_boundary())}"
 
 
 def closed_by(gate: Gate, facts: Sequence[Fact], before: Mapping[str, Any]) -> str | None:

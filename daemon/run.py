@@ -7,11 +7,11 @@ finds in its steps what is already done.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 from structlog.contextvars import bound_contextvars
@@ -20,7 +20,7 @@ from daemon.agent import Transcript
 from daemon.delivery import deliveries_for
 from daemon.errors import DaemonError, Fenced, Retryable, StoreFull
 from daemon.events import Events, end_of, of_step
-from daemon.gather import closed_by, gather, values_of
+from daemon.gather import closed_by, gather, values_of, with_facts
 from daemon.models import Reply, Run, Status, Step
 
 if TYPE_CHECKING:
@@ -63,38 +63,40 @@ class Recorder:
                 self._events.publish(self._run.id, event)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Company:
-    """What a run finds around itself: made once, by main."""
+class Host(Protocol):
+    """What a run finds around itself."""
 
     journal: Journal
     events: Events
-    clock: Callable[[], datetime]
     owner: str
-    hands_for: Callable[[Run, Routine], Hands]
-    agent_for: Callable[[Run, Routine, Sequence[Step], Sequence[Fact], Recorder, float], Awaitable[Agent]]
-    archive: Callable[[Run, Routine, Reply, Sequence[Step]], Awaitable[None]]
-    restore: Callable[[str], Routine]
-    redact: Callable[[str], str]
-    wake_outbox: Callable[[], None]
+    zone: str
+    """In which reports are dated whose routine names no zone."""
+
+    def now(self) -> datetime: ...
+    def redact(self, text: str) -> str: ...
+    def wake_outbox(self) -> None: ...
+    def restore(self, definition: str) -> Routine: ...
+    def hands_for(self, run: Run) -> Hands: ...
+    async def agent_for(self, run: Run, routine: Routine, record: Recorder, deadline: float) -> Agent: ...
+    async def archive(self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]) -> None: ...
 
 
-async def live(run_id: str, company: Company) -> Run | None:
+async def live(run_id: str, host: Host) -> Run | None:
     """Live one run to its end, or to where it has to wait; None if it is not there to be taken."""
-    journal = company.journal
-    run = await journal.take(run_id, owner=company.owner)
+    journal = host.journal
+    run = await journal.take(run_id, owner=host.owner)
     if run is None:
         return None
     with bound_contextvars(run=run.id, routine=run.routine, slot=run.slot.isoformat()):
         log.info("run.started", attempt=run.attempt, trigger=run.trigger)
         try:
-            routine = company.restore(await journal.definition(run.definition))
+            routine = host.restore(await journal.definition(run.definition))
             if run.cancel:
-                return await _end(run, routine, Status.CANCELLED, company, detail="cancelled while nobody lived it")
+                return await _end(run, routine, Status.CANCELLED, host, detail="cancelled while nobody lived it")
             if run.barren > routine.run.retry.attempts:
                 detail = f"gave up: {run.barren - 1} attempts in a row died without a new step"
-                return await _end(run, routine, Status.INTERRUPTED, company, detail=detail)
-            return await _attempt(run, routine, company)
+                return await _end(run, routine, Status.INTERRUPTED, host, detail=detail)
+            return await _attempt(run, routine, host)
         except Fenced:
             log.warning("run.fenced")  # somebody else lives it now; not a word more is written
         except StoreFull as error:
@@ -103,40 +105,41 @@ async def live(run_id: str, company: Company) -> Run | None:
     return None
 
 
-async def _attempt(run: Run, routine: Routine, company: Company) -> Run:
+async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
     """Gather, gate, ask, archive, end: each step of it is skipped where an earlier attempt has done it."""
-    steps = await company.journal.steps(run.id)
-    record = Recorder(company.journal, run, company.events, steps)
+    steps = await host.journal.steps(run.id)
+    record = Recorder(host.journal, run, host.events, steps)
     limit = routine.run.timeout.total_seconds()
     deadline = asyncio.get_running_loop().time() + limit - run.active
     try:
         async with asyncio.timeout_at(deadline) as clock:
-            before = await _values_before(run, routine, company)
-            hands = company.hands_for(run, routine)
+            before = await _values_before(run, routine, host)
+            hands = host.hands_for(run)
             facts = await gather(routine.gather, hands=hands, steps=steps, record=record.append, before=before)
             if run.trigger not in UNGATED and (reason := closed_by(routine.gate, facts, before)):
-                return await _end(run, routine, Status.SKIPPED, company, detail=reason)
-            agent = await company.agent_for(run, routine, steps, facts, record, deadline)
-            reply = _judged(await agent.process_message(run.goal), routine, facts)
+                return await _end(run, routine, Status.SKIPPED, host, detail=reason)
+            agent = await host.agent_for(run, routine, record, deadline)
+            message = with_facts(run.goal, facts, agent.language)
+            reply = _judged(await agent.process_message(message, about=run.goal), routine, facts)
             run = replace(run, provider=agent.provider.name, model=agent.provider.model_name)
     except TimeoutError:
         if not clock.expired():
             raise
         detail = f"not done within {limit:g} s of active time"
-        return await _end(run, routine, Status.TIMED_OUT, company, detail=detail)
+        return await _end(run, routine, Status.TIMED_OUT, host, detail=detail)
     except asyncio.CancelledError:
         # a person's cancel ends it; the end of the process only suspends it
-        await asyncio.shield(_stopped(run, routine, company, record))
+        await asyncio.shield(_stopped(run, routine, host, record))
         raise
     except Retryable as error:
-        return await _put_off(run, routine, company, record, error)
+        return await _put_off(run, routine, host, record, error)
     except (Fenced, StoreFull):
         raise
     except DaemonError as error:
-        return await _end(run, routine, Status.FAILED, company, detail=str(error))
-    await company.archive(run, routine, reply, record.steps)
+        return await _end(run, routine, Status.FAILED, host, detail=str(error))
+    await host.archive(run, routine, reply, record.steps)
     # shielded, as a cancel that comes this late must not part the end from those who wait for it
-    return await asyncio.shield(_end(run, routine, reply.status, company, reply=reply, detail=reply.detail))
+    return await asyncio.shield(_end(run, routine, reply.status, host, reply=reply, detail=reply.detail))
 
 
 # A person who starts a run, and the first one ever, do not wait for something to change.
@@ -152,58 +155,59 @@ def _judged(reply: Reply, routine: Routine, facts: Sequence[Fact]) -> Reply:
     return replace(reply, status=Status.FAILED, silent=False, detail=f"could not gather: {', '.join(broken)}")
 
 
-async def _values_before(run: Run, routine: Routine, company: Company) -> dict[str, Any]:
+async def _values_before(run: Run, routine: Routine, host: Host) -> dict[str, Any]:
     """Return what the last good run gathered; gates and the report's "what changed" compare with it."""
     if not routine.gather:
         return {}
-    last = await company.journal.last(run.routine, statuses={Status.SUCCEEDED}, before=run.id)
-    return values_of(await company.journal.steps(last.id)) if last else {}
+    last = await host.journal.last(run.routine, statuses={Status.SUCCEEDED}, before=run.id)
+    return values_of(await host.journal.steps(last.id)) if last else {}
 
 
 async def _end(
     run: Run,
     routine: Routine,
     status: Status,
-    company: Company,
+    host: Host,
     *,
     reply: Reply | None = None,
     detail: str | None = None,
 ) -> Run:
     """End the run: its row and its deliveries are one commit."""
-    spent = reply.usage if reply else Transcript(await company.journal.steps(run.id)).usage
+    spent = reply.usage if reply else Transcript(await host.journal.steps(run.id)).usage
     run = run.to(
         status,
-        ended=company.clock(),
-        detail=company.redact(detail) if detail else None,
-        report=company.redact(reply.content) if reply else None,
+        ended=host.now(),
+        detail=host.redact(detail) if detail else None,
+        report=host.redact(reply.content) if reply else None,
         silent=bool(reply and reply.silent),
         usage=spent,
         iterations=reply.iterations if reply else run.iterations,
     )
-    run = await company.journal.end(run, deliveries_for(run, routine.deliver))
-    company.events.publish(run.id, end_of(run))
-    company.wake_outbox()
+    zone = routine.trigger.timezone or host.zone
+    run = await host.journal.end(run, deliveries_for(run, routine.deliver), zone=zone)
+    host.events.publish(run.id, end_of(run))
+    host.wake_outbox()
     log.info("run.finished", status=run.status.value, detail=run.detail, tokens=run.usage.total, silent=run.silent)
     return run
 
 
-async def _put_off(run: Run, routine: Routine, company: Company, record: Recorder, error: Retryable) -> Run:
+async def _put_off(run: Run, routine: Routine, host: Host, record: Recorder, error: Retryable) -> Run:
     """Try again later from the same step, if the routine has attempts left."""
     retry, fruitless = routine.run.retry, 0 if record.fruitful else run.barren
     if fruitless + 1 >= retry.attempts:
-        return await _end(run, routine, Status.FAILED, company, detail=str(error))
+        return await _end(run, routine, Status.FAILED, host, detail=str(error))
     wait = max(error.retry_after or 0.0, retry.backoff.total_seconds() * 2**fruitless)
-    when = company.clock() + timedelta(seconds=min(wait, max(retry.max.total_seconds(), error.retry_after or 0.0)))
-    log.warning("run.put_off", until=when.isoformat(), detail=company.redact(str(error)))
+    when = host.now() + timedelta(seconds=min(wait, max(retry.max.total_seconds(), error.retry_after or 0.0)))
+    log.warning("run.put_off", until=when.isoformat(), detail=host.redact(str(error)))
     run = replace(run, active=record.active)
-    return await company.journal.suspend(run, not_before=when, detail=company.redact(str(error)))
+    return await host.journal.suspend(run, not_before=when, detail=host.redact(str(error)))
 
 
-async def _stopped(run: Run, routine: Routine, company: Company, record: Recorder) -> None:
+async def _stopped(run: Run, routine: Routine, host: Host, record: Recorder) -> None:
     with suppress(Fenced):
         run = replace(run, active=record.active)
-        if (await company.journal.get(run.id)).cancel:
-            await _end(run, routine, Status.CANCELLED, company, detail="cancelled")
+        if (await host.journal.get(run.id)).cancel:
+            await _end(run, routine, Status.CANCELLED, host, detail="cancelled")
         else:
-            await company.journal.suspend(run)
+            await host.journal.suspend(run)
             log.info("run.suspended")

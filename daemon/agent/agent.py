@@ -85,16 +85,17 @@ class Agent:
 
     # --- what a program that uses the agent calls ---
 
-    async def process_message(self, text: str) -> Reply:
+    async def process_message(self, text: str, *, about: str | None = None) -> Reply:
         """Answer the message; an agent made from earlier steps goes on with the message it was in instead.
 
-        Raises ProviderError when no provider of the chain gave an answer.
+        `about` is what to look for in memory, by default the message. Raises ProviderError when no provider of the chain
+        gave an answer.
         """
         if self._resumed:
             self._resumed = False
         else:
             self.start = self.transcript.iterations
-            await self._open(text)
+            await self._open(text, about or text)
         return await converse(self)
 
     @property
@@ -160,10 +161,10 @@ class Agent:
     def _schemas(self) -> list[Json]:
         return list(self.registry.list_functions(self._offered))
 
-    async def _open(self, text: str) -> None:
+    async def _open(self, text: str, about: str) -> None:
         """Render the prompt, once per conversation, and take in the message."""
         if self.transcript.frozen is None:
-            recalled = await self.memory.excerpt(text, exclude_run=self._tool_context.run) if self.memory else ""
+            recalled = await self.memory.excerpt(about, exclude_run=self._tool_context.run) if self.memory else ""
             functions = self._schemas()
             context = replace(self.context, recalled=recalled, tools=[function["name"] for function in functions])
             sections = {"system": self._system_prompt} if self._system_prompt else render(context)

@@ -1,0 +1,323 @@
+"""Everything wired by hand, from the config to the socket, and the life of the process.
+
+Read `App.open` from top to bottom to know what there is, `App.serve` to know what runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Self
+from zoneinfo import ZoneInfo
+
+import structlog
+
+from daemon import __version__
+from daemon.clock import Clock, SystemClock, host_zone
+from daemon.config import Config, load_config
+from daemon.control.server import Server
+from daemon.control.surface import Surface
+from daemon.control.views import CheckView, ProcessView, ReloadView, fault_views, iso
+from daemon.delivery import CHANNELS, Outbox
+from daemon.engine import RoutineEngine
+from daemon.errors import ConfigError, Fault
+from daemon.events import Events
+from daemon.executors import LocalExecutor
+from daemon.functions import FunctionRegistry
+from daemon.host import Providers, RunHost
+from daemon.log import configure
+from daemon.memory import Memory
+from daemon.models import Json, Run, new_id
+from daemon.notify import Notifier
+from daemon.policy import Policy
+from daemon.redact import Secrets
+from daemon.reload import Reloads
+from daemon.routines import Loaded, against, load_folder
+from daemon.run import live
+from daemon.store import Database, Journal, lock_state
+from daemon.tools import files, finish, self_info, shell, sysinfo
+from daemon.tools import memory as memory_tools
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where this daemon lives."""
+
+    config: Config
+    state: Path
+    socket: Path
+    log_file: Path
+    console: bool
+    """Whether the log is also written to stderr."""
+    env: Mapping[str, str]
+    secrets: Secrets
+
+
+class App:
+    """The daemon, built; `serve` or `once` lets it live."""
+
+    place: Place
+    clock: Clock
+    zone: ZoneInfo
+    journal: Journal
+    memory: Memory
+    events: Events
+    policy: Policy
+    providers: Providers
+    registry: FunctionRegistry
+    engine: RoutineEngine
+    executor: LocalExecutor
+    outbox: Outbox
+    boot: datetime
+    owner: str
+    """Who holds the leases of this process."""
+    reload_fault: str | None = None
+    _retired: list[Providers]
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, place: Place, *, clock: Clock | None = None) -> AsyncIterator[Self]:
+        """Build the daemon on its state folder, and take it apart again.
+
+        Raises ConfigError for a policy or state that cannot be used, StateBusy if another daemon lives there.
+        """
+        app = cls()
+        app.place, app.clock = place, clock or SystemClock()
+        config, app.boot = place.config, app.clock.now()
+        app.zone = ZoneInfo(config.timezone or host_zone())
+        app.owner = f"{os.uname().nodename}:{os.getpid()}:{new_id()}"
+        workspace = config.workspace_path(place.state)
+        lock = lock_state(place.state)
+        try:
+            workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
+            configure(level=config.log.level, console=place.console, file=place.log_file, secrets=place.secrets)
+            app.policy = Policy.load(config.policy_path, workspace=workspace)
+            database = await Database.open(place.state / "agentd.db")
+            try:
+                app.journal = Journal(database, clock=app.clock.now)
+                app.memory = Memory(database, clock=app.clock.now)
+                app.events = Events()
+                app._retired = []
+                app.providers = Providers(config, place.env, place.secrets)
+                app.providers.get(config.provider)  # a missing key is told at start, not at 08:30
+                app.registry = app._tools(workspace)
+                app.outbox = Outbox(journal=app.journal, channels=CHANNELS, clock=app.clock, workspace=workspace)
+                host = RunHost(app, workspace)
+                app.executor = LocalExecutor(
+                    lambda run_id: live(run_id, host),
+                    max_concurrent=config.daemon.max_concurrent,
+                    clock=app.clock.now,
+                )
+                app.engine = RoutineEngine(
+                    journal=app.journal,
+                    submit=app.executor.submit,
+                    cancel=app.cancel,
+                    clock=app.clock,
+                    zone=app.zone.key,
+                )
+                try:
+                    yield app
+                finally:
+                    app.events.close()
+                    for providers in (app.providers, *app._retired):
+                        await providers.close()
+            finally:
+                await database.close()
+        finally:
+            lock.release()
+
+    def _tools(self, workspace: Path) -> FunctionRegistry:
+        registry = FunctionRegistry()
+        finish.register(registry)
+        sysinfo.register(registry)
+        files.register(registry, readable=self.policy.readable)
+        shell.register(registry, limits=self.policy.limits)
+        memory_tools.register(registry, self.memory)
+        self_info.register(registry, self.describe)
+        return registry
+
+    @property
+    def config(self) -> Config:
+        return self.place.config
+
+    @property
+    def secrets(self) -> Secrets:
+        return self.place.secrets
+
+    # --- what the control API and self_info ask ---
+
+    async def cancel(self, run_id: str) -> Run:
+        """Cancel a run wherever it is; Refused if it has ended, NotFound if there is none."""
+        run = await self.journal.request_cancel(run_id)
+        self.executor.interrupt(run.id)
+        return run
+
+    def describe(self) -> Json:
+        """Say what this daemon knows of itself."""
+        return {
+            "version": __version__,
+            "provider": self.place.config.provider,
+            "routines": {
+                name: [moment.isoformat() for moment in self.engine.next_fires(name, 1)]
+                for name in self.engine.routines
+            },
+            "workspace": str(self.place.config.workspace_path(self.place.state)),
+            "tools": self.registry.names(),
+            "timezone": self.zone.key,
+        }
+
+    def _surface(self) -> Surface:
+        """Return what the control API touches."""
+        return Surface(
+            version=__version__,
+            journal=self.journal,
+            engine=self.engine,
+            executor=self.executor,
+            events=self.events,
+            clock=self.clock.now,
+            process=self._process,
+            reload=self.reload,
+            check=self._check,
+            words=self.engine.words,
+            uids=frozenset({os.getuid(), 0}),
+            log_file=self.place.log_file,
+        )
+
+    def _process(self) -> ProcessView:
+        return {
+            "pid": os.getpid(),
+            "started": iso(self.boot),
+            "config": str(self.place.config.file),
+            "state": str(self.place.state),
+            "socket": str(self.place.socket),
+            "zone": self.zone.key,
+            "log": str(self.place.log_file),
+            "fault": self.reload_fault,
+        }
+
+    async def _definitions(self) -> Loaded:
+        """Read the routines; one that names an unknown provider or tool is as invalid as one that is misspelt."""
+        config = self.place.config
+        return await asyncio.to_thread(
+            load_folder,
+            config.routines_path,
+            check=against(config.provider_names, self.registry.names()),
+        )
+
+    async def _check(self) -> Sequence[CheckView]:
+        from daemon.doctor import examine
+
+        return await asyncio.to_thread(examine, self.place.config, self.place.state, self.place.socket, self.place.env)
+
+    def _seeds(self) -> dict[str, str]:
+        """Return what every agent should be able to find out about its home."""
+        state, config = self.place.state, self.place.config
+        return {
+            "agentd:database": f"The journal and memory are in {state / 'agentd.db'} (SQLite); tools cannot reach it.",
+            "agentd:logs": f"The log is {self.place.log_file}, one JSON object per line; `agentctl logs` shows it.",
+            "agentd:config": f"The config is {config.file}, routines are in {config.routines_path}, the policy is "
+            f"{config.policy_path}. People edit them; the daemon reads them again by itself.",
+            "agentd:tools": f"Tools that exist here: {', '.join(self.registry.names())}. The policy judges each call.",
+        }
+
+    # --- definitions, read again ---
+
+    def _definition_folders(self) -> list[Path]:
+        config = self.place.config
+        return list(dict.fromkeys([config.folder, config.routines_path, config.policy_path.parent]))
+
+    async def reload(self) -> ReloadView:
+        """Read config, policy and routines again; ConfigError if config or policy cannot be used: nothing changes.
+
+        A routine that cannot be used is listed as invalid while the others change.
+        """
+        old = self.place.config
+        try:
+            config = await asyncio.to_thread(load_config, old.file)
+            if config.workspace != old.workspace:
+                problem = "cannot change while the daemon runs"
+                raise ConfigError(
+                    Fault(
+                        file=str(old.file),
+                        key="workspace",
+                        found=str(config.workspace),
+                        problem=problem,
+                        hint="restart",
+                    )
+                )
+            workspace = config.workspace_path(self.place.state)
+            policy = await asyncio.to_thread(Policy.load, config.policy_path, workspace=workspace)
+            providers = Providers(config, self.place.env, self.place.secrets)
+            providers.get(config.provider)
+        except ConfigError as error:
+            self.reload_fault = str(error)
+            raise
+        self.reload_fault = None
+        self.place, self.policy = replace(self.place, config=config), policy
+        if config.providers != old.providers or config.provider != old.provider:
+            self._retired.append(self.providers)  # runs under way still ask them
+            self.providers = providers
+        loaded = await self._definitions()
+        changes = await self.engine.reload(loaded)
+        faults = [fault for error in loaded.faults.values() for fault in error.faults]
+        if changes or config != old:
+            log.info("definitions.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed)
+        for fault in faults:
+            log.warning("routine.invalid", fault=str(fault))
+        return {
+            "added": list(changes.added),
+            "changed": list(changes.changed),
+            "removed": list(changes.removed),
+            "faults": [view for error in loaded.faults.values() for view in fault_views(error)],
+        }
+
+    # --- the life of the process ---
+
+    async def once(self, name: str) -> Run:
+        """Run one routine here and now, to its delivered end; NotFound if there is none of that name."""
+        await self.engine.load(await self._definitions())
+        run = await self.engine.trigger(name, event=new_id(), trigger="once")
+        await self.executor.idle()
+        await self.outbox.flush()
+        return await self.journal.get(run.id)
+
+    async def serve(self, announce: Callable[[App], None]) -> None:
+        """Live until SIGTERM or SIGINT; SIGHUP reads the definitions again. `announce` is told when all is ready."""
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        notifier = Notifier(self.place.env)
+        server = Server(self._surface(), self.place.socket, self.place.env)
+        async with asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(server.serve(), name="control socket")
+            background = [
+                tasks.create_task(self.outbox.run(), name="outbox"),
+                tasks.create_task(notifier.feed_watchdog(), name="watchdog"),
+            ]
+            await self.memory.seed(self._seeds())
+            # what an earlier process left goes first: it has waited longest
+            await self.executor.submit_all(await self.journal.recover(self.owner))
+            await self.engine.start(await self._definitions())
+            await server.ready()
+            reloads = Reloads(self.reload, self._definition_folders)
+            loop.add_signal_handler(signal.SIGHUP, reloads.ring)
+            notifier.send("READY=1", f"STATUS={len(self.engine.routines)} routines")
+            announce(self)
+            await stop.wait()
+            notifier.send("STOPPING=1")
+            log.info("daemon.stopping", runs=len(self.executor.running))
+            reloads.close()
+            await self.engine.stop()
+            await self.executor.stop(self.place.config.daemon.grace.total_seconds())
+            server.stop()
+            await serving
+            for task in background:
+                task.cancel()

@@ -1,0 +1,229 @@
+"""What runs find around themselves: the models, hands for their calls, a prompt for their agent, a place in memory.
+
+`run.py` tells the life of a run and states what it needs (`run.Host`); here it is put together from the app's rooms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+from zoneinfo import ZoneInfo
+
+from daemon import archive
+from daemon.agent import Agent, Hands, Limits, Persona, PromptContext
+from daemon.clock import Clock
+from daemon.config import Config
+from daemon.delivery import Outbox
+from daemon.events import Events
+from daemon.functions import FunctionRegistry, ToolExecutor
+from daemon.memory import Memory
+from daemon.models import Json, Reply, Run, Status, Step, ToolContext, Verdict
+from daemon.policy import Policy
+from daemon.providers import LLMProvider, create_provider
+from daemon.redact import Secrets
+from daemon.routines import Routine
+from daemon.run import Recorder
+from daemon.store import Journal
+
+IDENTITY_FILES = ("USER.md", "SOUL.md", "AGENT.md")
+
+
+class Providers:
+    """The models of config.toml, each built when it is first needed."""
+
+    def __init__(self, config: Config, env: Mapping[str, str], secrets: Secrets) -> None:
+        self._config, self._env, self._secrets = config, env, secrets
+        self._built: dict[tuple[str, str | None], LLMProvider] = {}
+
+    def get(self, name: str, model: str | None = None) -> LLMProvider:
+        """Return the provider of that name; ConfigError if it is unknown or its key is missing."""
+        if (name, model) not in self._built:
+            self._built[name, model] = self._build(name, model)
+        return self._built[name, model]
+
+    def _build(self, name: str, model: str | None) -> LLMProvider:
+        settings = self._config.provider_config(name)
+        key = self._config.secret(name, self._env)
+        if key is not None:
+            self._secrets.add(key.get_secret_value())
+        return create_provider(
+            settings.kind,
+            name=name,
+            model=model or settings.model,
+            base_url=settings.base_url,
+            api=settings.api,
+            region=settings.region,
+            api_key=key.get_secret_value() if key else None,
+            timeout=settings.timeout.total_seconds(),
+            max_concurrency=settings.max_concurrency,
+            capabilities=settings.capabilities or None,
+            temperature=settings.temperature,
+            max_tokens=settings.max_tokens,
+            replies=settings.replies or None,
+        )
+
+    def chain(self, routine: Routine) -> list[LLMProvider]:
+        """Return the routine's provider and its fallbacks, in order."""
+        first = routine.run.provider or self._config.provider
+        return [self.get(first, routine.run.model), *(self.get(name) for name in routine.run.fallback)]
+
+    async def close(self) -> None:
+        for provider in self._built.values():
+            await provider.close()
+
+
+class Rooms(Protocol):
+    """The parts of the app that runs use; config, policy and providers may be others after a reload."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def secrets(self) -> Secrets: ...
+
+    journal: Journal
+    memory: Memory
+    events: Events
+    clock: Clock
+    zone: ZoneInfo
+    boot: datetime
+    owner: str
+    policy: Policy
+    providers: Providers
+    registry: FunctionRegistry
+    outbox: Outbox
+
+
+class _PolicyInForce:
+    """The policy as it is at each call, not as it was when the run began."""
+
+    def __init__(self, rooms: Rooms) -> None:
+        self._rooms = rooms
+
+    def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict:
+        return self._rooms.policy.judge(tool, arguments, routine=routine, tainted=tainted)
+
+    def is_read_only(self, tool: str, arguments: Json) -> bool:
+        return self._rooms.policy.is_read_only(tool, arguments)
+
+
+class RunHost:
+    """The host of all runs of this process."""
+
+    def __init__(self, rooms: Rooms, workspace: Path) -> None:
+        self._rooms, self._workspace = rooms, workspace
+        self._executor = ToolExecutor(rooms.registry)
+        self._policy = _PolicyInForce(rooms)
+        self.journal, self.events, self.owner = rooms.journal, rooms.events, rooms.owner
+        self.zone = rooms.zone.key
+
+    def now(self) -> datetime:
+        return self._rooms.clock.now()
+
+    def redact(self, text: str) -> str:
+        return self._rooms.secrets.redact(text)
+
+    def wake_outbox(self) -> None:
+        self._rooms.outbox.wake()
+
+    def restore(self, definition: str) -> Routine:
+        return Routine.restore(definition)
+
+    def hands_for(self, run: Run) -> Hands:
+        """Return hands that gather: every tool there is, as far as the policy allows it."""
+        return Hands(
+            registry=self._rooms.registry,
+            executor=self._executor,
+            policy=self._policy,
+            context=self._tool_context(run),
+            offered=self._rooms.registry.names(),
+            redact=self.redact,
+        )
+
+    async def agent_for(self, run: Run, routine: Routine, record: Recorder, deadline: float) -> Agent:
+        """Return the agent of this run; one that was begun goes on from its steps."""
+        spec, rooms = routine.run, self._rooms
+        provider, *fallback = rooms.providers.chain(routine)
+        offered = rooms.registry.names([*spec.tools, "finish"]) if spec.mode == "agent" else []
+        return Agent(
+            provider,
+            rooms.registry,
+            rooms.memory if spec.memory != "none" else None,
+            self._policy,
+            record,
+            context=await self._prompt(run, routine, offered, fresh=not record.steps),
+            tool_context=self._tool_context(run),
+            offered=offered,
+            required_tools=spec.required_tools,
+            limits=Limits(
+                max_iterations=spec.max_iterations,
+                max_tool_calls=spec.max_tool_calls,
+                tokens=spec.budget.tokens,
+                temperature=spec.temperature,
+                max_tokens=spec.max_tokens,
+            ),
+            fallback=fallback,
+            steps=record.steps,
+            deadline=deadline,
+            emit=lambda event: self.events.publish(run.id, {"routine": run.routine, **event}),
+            redact=self.redact,
+        )
+
+    def _tool_context(self, run: Run) -> ToolContext:
+        language = self._rooms.config.agent.language
+        return ToolContext(run=run.id, routine=run.routine, workspace=self._workspace, language=language)
+
+    async def _prompt(self, run: Run, routine: Routine, offered: Sequence[str], *, fresh: bool) -> PromptContext:
+        """Return what the prompt is made of; the prompt of a resumed run is in its journal and costs nothing here."""
+        rooms, who = self._rooms, self._rooms.config.agent
+        context = PromptContext(
+            persona=Persona(name=who.name, user_name=who.user_name, persona=who.persona, language=who.language),
+            workspace=self._workspace,
+            now=self.now(),
+            zone=ZoneInfo(routine.trigger.timezone) if routine.trigger.timezone else rooms.zone,
+            routine=routine.name,
+            silent_token=routine.run.silent_token or "",
+            sections=routine.run.sections,
+        )
+        if not fresh:
+            return context
+        last = await self.journal.last(run.routine, statuses={Status.SUCCEEDED}, before=run.id)
+        approach = await rooms.memory.get(f"routine:{routine.name}:approach") if routine.run.memory != "none" else None
+        scheduled = run.event is None
+        return replace(
+            context,
+            slot=run.slot if scheduled else None,
+            lateness=(context.now - run.slot).total_seconds() if scheduled else 0.0,
+            was_down=run.slot < rooms.boot,
+            policy=rooms.policy.summary(routine.name, offered) if offered else "",
+            identity=await asyncio.to_thread(self._identity),
+            previous_report=(last.report or "") if last else "",
+            previous_at=last.ended if last else None,
+            approach=approach or "",
+        )
+
+    def _identity(self) -> str:
+        """Return the owner's own words on who the agent is."""
+        found = [self._rooms.config.folder / name for name in IDENTITY_FILES]
+        return "\n\n".join(path.read_text("utf-8").strip() for path in found if path.is_file())
+
+    async def archive(self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]) -> None:
+        """Remember the run, if its routine wants that."""
+        if routine.run.memory != "recall+store":
+            return
+        now, memory = self.now(), self._rooms.memory
+        pieces = [replace(piece, text=self.redact(piece.text)) for piece in archive.segments(run.goal, steps, now)]
+        await memory.archive(
+            run=run.id,
+            routine=run.routine,
+            goal=run.goal,
+            status=reply.status.value,
+            segments=pieces,
+            started=run.started or now,
+            ended=now,
+        )
+        item = self.redact(archive.conversation_item(run, reply))
+        await memory.store(f"run:{run.id}", item, category="conversation", run=run.id)

@@ -1,0 +1,198 @@
+"""The command `agentd`: start the daemon, run one routine in the foreground, or work without a daemon."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daemon import __version__
+from daemon.errors import ConfigError, DaemonError, NotFound, StateBusy
+from daemon.places import config_places, find_config, find_socket, find_state, socket_in
+
+if TYPE_CHECKING:
+    from daemon.app import App, Place
+    from daemon.config import Config
+
+EX_CONFIG = 78  # sysexits.h: something is wrong in a file; the unit does not restart on it
+EX_TEMPFAIL = 75  # another daemon has the state; later it may be free
+NOT_FOUND = 4
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `agentd` and return its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.verb(options))
+    except ConfigError as error:
+        return _fail(error, EX_CONFIG)
+    except StateBusy as error:
+        return _fail(error, EX_TEMPFAIL)
+    except NotFound as error:
+        return _fail(error, NOT_FOUND)
+    except DaemonError as error:
+        return _fail(error, 1)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="agentd", description="Run LLM agents on a schedule. Without a verb: start the daemon."
+    )
+    parser.add_argument("--version", action="version", version=f"agentd {__version__}")
+    _add_places(parser)
+    parser.set_defaults(verb=serve)
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB")
+    once_parser = verbs.add_parser("once", help="run one routine in the foreground and print its report")
+    once_parser.add_argument("routine")
+    _add_places(once_parser, again=True)
+    once_parser.set_defaults(verb=once)
+    init_parser = verbs.add_parser("init", help="write config, policy and routines to start from")
+    init_parser.add_argument("directory", nargs="?", type=Path, help="default: ~/.config/agentd")
+    init_parser.set_defaults(verb=init)
+    validate_parser = verbs.add_parser("validate", help="check config, policy and routines; print every fault")
+    validate_parser.add_argument("directory", nargs="?", type=Path, help="a folder with a config.toml")
+    validate_parser.add_argument("--json", action="store_true")
+    _add_places(validate_parser, again=True)
+    validate_parser.set_defaults(verb=validate)
+    doctor_parser = verbs.add_parser("doctor", help="look for what is wrong with this installation")
+    doctor_parser.add_argument("--json", action="store_true")
+    _add_places(doctor_parser, again=True)
+    doctor_parser.set_defaults(verb=doctor)
+    logs_parser = verbs.add_parser("logs", help="show the log, without a daemon too", add_help=False)
+    logs_parser.set_defaults(verb=logs)
+    logs_parser.add_argument("rest", nargs=argparse.REMAINDER)
+    return parser
+
+
+def _add_places(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
+    # a verb's parser must not reset what stood before the verb
+    default = argparse.SUPPRESS if again else None
+    parser.add_argument("--config", type=Path, default=default, metavar="FILE", help="the config file")
+    parser.add_argument("--state", type=Path, default=default, metavar="DIR", help="where its own data is")
+
+
+def _config(options: argparse.Namespace) -> Config:
+    """Return the config that wins; ConfigError if there is none, naming where it was looked for."""
+    from daemon.config import load_config
+    from daemon.errors import Fault
+
+    cwd, home = Path.cwd(), Path.home()
+    found = find_config(options.config, os.environ, cwd, home)
+    if found is None:
+        tried = ", ".join(str(place) for place in config_places(os.environ, cwd, home))
+        hint = "`agentd init` writes one to ~/.config/agentd"
+        raise ConfigError(Fault(file="config.toml", key="", found="", problem=f"not found in {tried}", hint=hint))
+    return load_config(found)
+
+
+def _place(options: argparse.Namespace, *, console: bool) -> Place:
+    """Return where the daemon lives; nothing is made yet."""
+    from daemon.app import Place
+    from daemon.redact import Secrets
+
+    config, uid = _config(options), os.getuid()
+    state = (options.state or find_state(os.environ, Path.home(), uid=uid)).absolute()
+    socket = socket_in(state, uid=uid) if options.state else find_socket(state, os.environ, uid=uid)
+    return Place(
+        config=config,
+        state=state,
+        socket=socket,
+        log_file=state / "logs" / "agentd.jsonl",
+        console=console,
+        env=dict(os.environ),
+        secrets=Secrets(),
+    )
+
+
+def serve(options: argparse.Namespace) -> int:
+    """Start the daemon and stay until SIGTERM or Ctrl-C."""
+    from daemon.app import App
+    from daemon.banner import banner
+
+    def announce(app: App) -> None:
+        _say(banner(app))
+
+    async def live() -> None:
+        async with App.open(_place(options, console=True)) as app:
+            await app.serve(announce)
+
+    asyncio.run(live())
+    return 0
+
+
+def once(options: argparse.Namespace) -> int:
+    """Run one routine in the foreground; if a daemon holds the state, hand the run over to it."""
+    from daemon.app import App
+    from daemon.control.cli import exit_code_of
+    from daemon.control.cli import main as agentctl
+
+    async def run() -> int:
+        place = _place(options, console=sys.stderr.isatty())
+        async with App.open(place) as app:
+            ended = await app.once(options.routine)
+            if ended.report:
+                _say(ended.report)
+            if ended.detail:
+                sys.stderr.write(f"{ended.status}: {ended.detail}\n")
+            return exit_code_of(ended.status, [d.status for d in await app.journal.deliveries(run=ended.id)])
+
+    try:
+        return asyncio.run(run())
+    except StateBusy:
+        uid = os.getuid()
+        state = (options.state or find_state(os.environ, Path.home(), uid=uid)).absolute()
+        socket = socket_in(state, uid=uid) if options.state else find_socket(state, os.environ, uid=uid)
+        return agentctl(["--socket", str(socket), "run", options.routine])
+
+
+def init(options: argparse.Namespace) -> int:
+    """Write the shipped files for somebody who installed a wheel."""
+    from daemon.shipped import init as write
+
+    folder = options.directory or Path.home() / ".config" / "agentd"
+    written = write(folder)
+    _say("\n".join([*(f"wrote {path}" for path in written), f"start with: agentd --config {folder / 'config.toml'}"]))
+    return 0
+
+
+def validate(options: argparse.Namespace) -> int:
+    """Print every fault of config, policy and routines; 1 if there is one."""
+    from daemon.validate import check_all
+
+    config = options.directory / "config.toml" if options.directory else None
+    found = config or find_config(options.config, os.environ, Path.cwd(), Path.home())
+    return check_all(found, json=options.json)
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Look at the installation without a daemon; 1 if something is wrong."""
+    from daemon.doctor import main as examine
+
+    return examine(options)
+
+
+def logs(options: argparse.Namespace) -> int:
+    """Show the log file."""
+    from daemon.control.logs import main as show
+
+    return show(options.rest)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text.rstrip() + "\n")
+    sys.stdout.flush()
+
+
+def _fail(error: DaemonError, code: int) -> int:
+    sys.stderr.write(f"agentd: {error}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

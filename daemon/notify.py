@@ -1,0 +1,35 @@
+"""Tell systemd how we are: sd_notify(3) without a library."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Mapping
+
+
+class Notifier:
+    """Send state lines to the service manager; does nothing where there is none."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        address = env.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        own = env.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self._watchdog = int(env.get("WATCHDOG_USEC", "0")) / 1_000_000 if own else 0.0
+
+    def send(self, *lines: str) -> None:
+        """Send `READY=1`, `STATUS=…` and the like in one datagram."""
+        if not self._address:
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+            try:
+                channel.connect(self._address)
+                channel.sendall("\n".join(lines).encode())
+            except OSError:
+                return  # a manager that went away is no reason to stop working
+
+    async def feed_watchdog(self) -> None:
+        """Ping from the event loop at half the watchdog's interval: if the loop is stuck, so are the pings."""
+        while self._address and self._watchdog:
+            self.send("WATCHDOG=1")
+            await asyncio.sleep(self._watchdog / 2)

@@ -1,0 +1,61 @@
+"""When definitions are read again: on SIGHUP, when asked, and when a file has changed and then been left alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+
+import structlog
+
+from daemon.bell import Bell
+from daemon.errors import ConfigError
+
+log = structlog.get_logger()
+
+QUIET = 1.0  # seconds a file must be left alone before it is judged: editors write one in several goes
+
+
+class Reloads:
+    """Read the definitions again after a change; a bad file is told and changes nothing."""
+
+    def __init__(self, reload: Callable[[], Awaitable[object]], folders: Callable[[], Iterable[Path]]) -> None:
+        self._reload, self._folders = reload, folders
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._again = False
+        self._bell = Bell(folders(), self._heard)
+
+    def ring(self) -> None:
+        """Reload now, or once more after the reload under way."""
+        if self._task and not self._task.done():
+            self._again = True
+            return
+        self._task = asyncio.create_task(self._run(), name="reload")
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._bell.close()
+        if self._timer:
+            self._timer.cancel()
+        if self._task:
+            self._task.cancel()
+
+    def _heard(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(QUIET, self.ring)
+
+    async def _run(self) -> None:
+        self._again = True
+        while self._again:
+            self._again = False
+            # before reading, so that a change during it rings again; folders may have come or gone
+            self._bell.close()
+            self._bell = Bell(self._folders(), self._heard)
+            try:
+                await self._reload()
+            except ConfigError as error:
+                log.warning("definitions.kept", faults=[str(fault) for fault in error.faults])
+            except Exception:  # the daemon goes on with what it has
+                log.exception("definitions.kept")

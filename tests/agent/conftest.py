@@ -1,0 +1,76 @@
+"""An agent around a script, real functions and a journal in memory."""
+
+import pytest
+
+from daemon.agent import Agent
+from daemon.functions import FunctionRegistry
+from daemon.models import Effect, Verdict
+from daemon.providers import create_provider
+
+
+class Steps:
+    """A journal in memory that numbers what it is given."""
+
+    def __init__(self):
+        self.steps = []
+        self.durable = []
+
+    async def append(self, *steps, durable=False):
+        self.steps.extend(steps)
+        self.durable.append(durable)
+
+
+class Rules:
+    """A policy of two sets."""
+
+    def __init__(self, denied=(), read_only=()):
+        self.denied, self.read_only = set(denied), set(read_only)
+
+    def judge(self, tool, arguments, *, routine, tainted=False):
+        if tool in self.denied:
+            return Verdict(effect=Effect.DENY, rule="rule 3 (deny)", reason="not here", allowed="git log")
+        return Verdict(effect=Effect.ALLOW, rule="rule 1")
+
+    def is_read_only(self, tool, arguments):
+        return tool in self.read_only
+
+
+@pytest.fixture
+def registry():
+    found = FunctionRegistry()
+
+    def finish(status: str = "succeeded", notify: bool = True, reason: str = "", report: str = ""):
+        """End."""
+        return "ended"
+
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    found.register("finish", None, finish, read_only=True)
+    found.register("add", None, add, read_only=True)
+    return found
+
+
+@pytest.fixture
+def journal():
+    return Steps()
+
+
+@pytest.fixture
+def make(registry, journal):
+    def build(*replies, **options):
+        provider = options.pop("provider", None) or create_provider("scripted", replies=replies)
+        options.setdefault("policy", Rules())
+        return Agent(provider, registry, journal=options.pop("journal", journal), **options)
+
+    return build
+
+
+def call(name, /, *, id=None, **arguments):  # noqa: A002
+    made = {"name": name, "arguments": arguments}
+    return {**made, "id": id} if id else made
+
+
+def calls(*made, text=""):
+    return {"text": text, "tool_calls": list(made)}

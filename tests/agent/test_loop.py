@@ -1,0 +1,294 @@
+"""The loop asks, acts and remembers until a reply or a limit, and says honestly which of the two it was."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from daemon.agent import Limits
+from daemon.errors import BadKey, Overloaded, ProviderError
+from daemon.models import LLMResponse, Status, StepKind, Usage
+from daemon.providers import create_provider
+from tests.agent.conftest import Rules, call, calls
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+async def test_a_text_is_the_reply(make):
+    reply = await make("All is well.").process_message("Report.")
+    assert (reply.content, reply.status, reply.iterations) == ("All is well.", Status.SUCCEEDED, 1)
+
+
+async def test_results_of_calls_reach_the_model_in_the_order_of_the_calls(make):
+    agent = make(calls(call("add", a=1, b=2), call("add", a=3, b=4)), "3 and 7")
+    reply = await agent.process_message("Add.")
+    assert reply.content == "3 and 7"
+    assert [m.content for m in agent.history if m.role == "tool"] == ["3", "7"]
+    assert [each["ok"] for each in reply.function_calls] == [True, True]
+
+
+async def test_calls_that_only_look_run_beside_each_other(make, registry):
+    met = asyncio.Barrier(2)
+
+    async def look() -> str:
+        """Look."""
+        await met.wait()
+        return "seen"
+
+    registry.register("look", None, look, read_only=True)
+    reply = await make(calls(call("look"), call("look")), "done").process_message("Look twice.")
+    assert reply.status is Status.SUCCEEDED
+
+
+async def test_calls_that_change_something_run_one_by_one_in_order(make, registry):
+    order = []
+
+    async def write(n: int) -> None:
+        """Write."""
+        order.append(("begin", n))
+        await asyncio.sleep(0)
+        order.append(("end", n))
+
+    registry.register("write", None, write)
+    await make(calls(call("write", n=1), call("write", n=2)), "done").process_message("Write.")
+    assert order == [("begin", 1), ("end", 1), ("begin", 2), ("end", 2)]
+
+
+async def test_a_durable_record_stands_before_a_call_that_changes_something_and_only_there(make, registry, journal):
+    seen = []
+
+    def write() -> None:
+        """Write."""
+        seen.append([step.kind for step in journal.steps if step.kind is StepKind.CALL])
+
+    registry.register("write", None, write)
+    await make(calls(call("add", a=1, b=1)), calls(call("write")), "done").process_message("Go.")
+    assert seen == [[StepKind.CALL, StepKind.CALL]]
+    assert sum(journal.durable) == 1
+
+
+async def test_arguments_that_could_not_be_read_are_answered_and_never_run(make, registry):
+    ran = []
+    registry.register("write", "Write.", lambda: ran.append(1), {"type": "object", "properties": {}})
+    broken = {"text": "", "tool_calls": [{"name": "write", "arguments": '{"a": '}]}
+    agent = make(broken, "gave up")
+    await agent.process_message("Go.")
+    (answer,) = [m for m in agent.history if m.role == "tool"]
+    assert not ran
+    assert answer.content.startswith("[error] not run: the arguments of write could not be read")
+
+
+async def test_a_tool_that_is_not_there_is_named_with_its_nearest(make):
+    agent = make(calls(call("ad", a=1)), "ok")
+    await agent.process_message("Go.")
+    (answer,) = [m for m in agent.history if m.role == "tool"]
+    assert "there is no tool 'ad' here. Did you mean 'add'?" in answer.content
+
+
+async def test_a_tool_that_exists_but_is_not_offered_is_not_there(make, registry):
+    registry.register("danger", "Danger.", lambda: "boom", {"type": "object", "properties": {}})
+    agent = make(calls(call("danger")), "ok", offered=["add"])
+    await agent.process_message("Go.")
+    assert "there is no tool 'danger'" in next(m.content for m in agent.history if m.role == "tool")
+
+
+async def test_a_denial_names_the_rule_and_what_would_be_allowed(make, journal):
+    agent = make(calls(call("add", a=1, b=2)), "ok", policy=Rules(denied=["add"]))
+    await agent.process_message("Go.")
+    (answer,) = [m for m in agent.history if m.role == "tool"]
+    assert answer.content.startswith("[error] denied by rule 3 (deny): not here. What would be allowed: git log.")
+    (step,) = [step for step in journal.steps if step.kind is StepKind.CALL]
+    assert step.body["verdict"]["effect"] == "deny"
+
+
+async def test_a_model_that_says_nothing_is_reminded_once(make):
+    agent = make("", "Here it is.")
+    assert (await agent.process_message("Go.")).content == "Here it is."
+    assert [m.role for m in agent.history] == ["system", "user", "assistant", "user", "assistant"]
+
+
+async def test_a_model_that_says_nothing_twice_has_failed(make):
+    reply = await make("", " ").process_message("Go.")
+    assert (reply.status, reply.detail) == (Status.FAILED, "the model answered twice with neither text nor a call")
+
+
+async def test_a_run_that_uses_up_its_iterations_is_no_success_and_says_so(make):
+    agent = make(*[calls(call("add", a=1, b=1), text=f"step {n}") for n in range(5)], limits=Limits(max_iterations=3))
+    reply = await agent.process_message("Go.")
+    assert reply.iterations == 3
+    assert reply.status is Status.FAILED
+    assert reply.content == "step 2\n\n[stopped: 3 iterations reached without a final answer]"
+
+
+async def test_an_answer_in_the_last_iteration_is_a_success(make):
+    reply = await make(calls(call("add", a=1, b=1)), "2", limits=Limits(max_iterations=2)).process_message("Go.")
+    assert reply.status is Status.SUCCEEDED
+
+
+async def test_calls_past_the_limit_are_not_run(make, registry):
+    ran = []
+
+    def write(n: int) -> None:
+        """Write."""
+        ran.append(n)
+
+    registry.register("write", None, write)
+    many = calls(*[call("write", n=n) for n in range(4)])
+    reply = await make(many, "done", limits=Limits(max_tool_calls=3)).process_message("Go.")
+    assert ran == [0, 1, 2]
+    assert reply.status is Status.FAILED
+    assert "3 tool calls reached" in reply.content
+
+
+async def test_the_token_budget_is_looked_at_before_each_call(make):
+    turn = LLMResponse(content="", function_calls=(), usage=Usage(input=900, output=50))
+    from daemon.models import FunctionCall
+
+    turn = LLMResponse(
+        content="",
+        function_calls=(FunctionCall(name="add", arguments={"a": 1, "b": 1}, id="c1"),),
+        finish_reason="tool_calls",
+        usage=Usage(input=900, output=50),
+    )
+    reply = await make(turn, "never asked", limits=Limits(tokens=1_800)).process_message("Go.")
+    assert reply.iterations == 1
+    assert "budget of 1800 tokens" in reply.content
+    assert reply.status is Status.FAILED
+
+
+async def test_a_goal_too_long_for_the_budget_costs_nothing(make):
+    reply = await make("never asked", limits=Limits(tokens=1_000)).process_message("x" * 10_000)
+    assert (reply.iterations, reply.usage, reply.status) == (0, Usage(), Status.FAILED)
+
+
+async def test_a_cut_answer_is_kept_and_no_success(make):
+    cut = LLMResponse(content="The first half", finish_reason="length")
+    reply = await make(cut).process_message("Go.")
+    assert reply.content.startswith("The first half\n\n[cut:")
+    assert reply.status is Status.FAILED
+
+
+@pytest.mark.parametrize("reason", ["refusal", "content_filter"])
+async def test_a_refusal_is_a_failure_that_says_so(make, reason):
+    reply = await make(LLMResponse(content="I can't.", finish_reason=reason)).process_message("Go.")
+    assert reply.status is Status.FAILED
+    assert "declined" in reply.detail
+
+
+async def test_a_pause_is_gone_on_from_with_the_same_conversation(make):
+    agent = make(LLMResponse(content="", finish_reason="pause"), "Done.")
+    assert (await agent.process_message("Go.")).content == "Done."
+    assert [m.role for m in agent.history] == ["system", "user", "assistant", "assistant"]
+
+
+async def test_finish_carries_the_report(make):
+    reply = await make(calls(call("finish", report="All good."))).process_message("Go.")
+    assert (reply.content, reply.status, reply.silent) == ("All good.", Status.SUCCEEDED, False)
+
+
+async def test_finish_without_a_report_takes_the_text_beside_it(make):
+    reply = await make(calls(call("finish"), text="Two disks are full.")).process_message("Go.")
+    assert reply.content == "Two disks are full."
+
+
+async def test_finish_can_end_in_silence_with_its_reason(make):
+    reply = await make(calls(call("finish", notify=False, reason="nothing new"))).process_message("Go.")
+    assert (reply.silent, reply.detail, reply.status) == (True, "nothing new", Status.SUCCEEDED)
+
+
+async def test_a_declared_failure_is_never_silent(make):
+    reply = await make(calls(call("finish", status="failed", notify=False, reason="which account?"))).process_message(
+        "Go."
+    )
+    assert (reply.silent, reply.status, reply.detail) == (False, Status.FAILED, "which account?")
+    assert reply.content == "which account?"
+
+
+async def test_finish_with_nothing_to_show_is_a_failure(make):
+    assert (await make(calls(call("finish"))).process_message("Go.")).status is Status.FAILED
+
+
+async def test_the_silent_token_must_be_the_whole_answer(make):
+    from pathlib import Path
+
+    from daemon.agent import Persona, PromptContext
+
+    context = PromptContext(persona=Persona(), workspace=Path(), now=NOW, zone=UTC, silent_token="NOTHING TO REPORT")
+    silent = await make("NOTHING TO REPORT\n", context=context).process_message("Go.")
+    spoken = await make("NOTHING TO REPORT, but the disk is full", context=context).process_message("Go.")
+    assert (silent.silent, silent.content) == (True, "")
+    assert (spoken.silent, spoken.status) == (False, Status.SUCCEEDED)
+
+
+async def test_a_required_tool_that_failed_last_is_no_success(make):
+    agent = make(calls(call("add", a=1, b=2)), "ok", policy=Rules(denied=["add"]), required_tools=["add"])
+    reply = await agent.process_message("Go.")
+    assert (reply.status, reply.detail) == (Status.FAILED, "a required tool was denied or failed: add")
+
+
+async def test_a_required_tool_that_was_repaired_is_forgiven(make):
+    agent = make(calls(call("add", a="x", b=2)), calls(call("add", a=1, b=2)), "3", required_tools=["add"])
+    assert (await agent.process_message("Go.")).status is Status.SUCCEEDED
+
+
+async def test_the_next_provider_of_the_chain_answers_and_the_journal_knows(make, journal):
+    first = create_provider("scripted", name="first", replies=[BadKey("no key")])
+    second = create_provider("scripted", name="second", replies=[calls(call("add", a=1, b=1)), "2"])
+    agent = make(provider=first, fallback=[second])
+    assert (await agent.process_message("Go.")).content == "2"
+    (step,) = [step for step in journal.steps if step.kind is StepKind.FAILOVER]
+    assert (step.body["from"], step.body["to"]) == ("first", "second")
+
+
+async def test_a_failover_holds_for_the_rest_of_the_run(make):
+    first = create_provider("scripted", name="first", replies=[BadKey("no key"), "never asked again"])
+    second = create_provider("scripted", name="second", replies=[calls(call("add", a=1, b=1)), "2"])
+    agent = make(provider=first, fallback=[second])
+    await agent.process_message("Go.")
+    assert agent.provider.name == "second"
+
+
+async def test_offline_does_not_hide_a_short_fault(make):
+    vendor = create_provider("scripted", name="vendor", replies=[Overloaded("busy", retry_after=0)] * 2 + ["back"])
+    offline = create_provider("offline", name="offline")
+    limits = Limits(attempts=1, backoff=0.0, offline_after=60)
+    reply = await make(provider=vendor, fallback=[offline], limits=limits).process_message("Go.")
+    assert reply.content == "back"
+
+
+async def test_offline_steps_in_for_a_vendor_that_stays_away(make):
+    vendor = create_provider("scripted", name="vendor", replies=[Overloaded("busy", retry_after=0)] * 50)
+    offline = create_provider("offline", name="offline")
+    limits = Limits(attempts=1, backoff=0.0, offline_after=0.0)
+    agent = make(provider=vendor, fallback=[offline], limits=limits)
+    assert (await agent.process_message("Go.")).status is Status.SUCCEEDED
+    assert agent.provider.name == "offline"
+
+
+async def test_when_no_provider_answers_the_error_of_the_last_one_is_raised(make):
+    agent = make(provider=create_provider("scripted", replies=[BadKey("no key for you")]))
+    with pytest.raises(ProviderError, match="no key for you"):
+        await agent.process_message("Go.")
+
+
+async def test_an_agent_goes_on_with_a_conversation(make):
+    agent = make("first", "second")
+    await agent.process_message("one")
+    reply = await agent.process_message("two")
+    assert (reply.content, reply.iterations) == ("second", 1)
+    assert [m.content for m in agent.history if m.role == "user"] == ["one", "two"]
+
+
+async def test_clearing_the_history_keeps_the_system_prompt(make):
+    agent = make("first", "second", system_prompt="You are a lighthouse.")
+    await agent.process_message("one")
+    agent.clear_history()
+    assert [(m.role, m.content) for m in agent.history] == [("system", "You are a lighthouse.")]
+    assert (await agent.process_message("two")).content == "second"
+
+
+async def test_secrets_in_a_result_never_reach_the_model(make, registry):
+    registry.register("leak", "Leak.", lambda: "key sk-canary-123", {"type": "object", "properties": {}})
+    agent = make(calls(call("leak")), "ok", redact=lambda text: text.replace("sk-canary-123", "[secret]"))
+    await agent.process_message("Go.")
+    assert "canary" not in repr(agent.history)

@@ -1,0 +1,63 @@
+"""The system prompt says who, where, when and by which rules, in a fixed order."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from daemon.agent import Persona, PromptContext, render
+from daemon.agent.prompt import SECTIONS, join
+
+NOW = datetime(2026, 11, 20, 12, 2, tzinfo=UTC)
+
+
+def context(**changes):
+    fields = {"persona": Persona(name="Ada", user_name="Grace"), "workspace": Path("/ws"), "now": NOW}
+    return PromptContext(**{**fields, "zone": ZoneInfo("Europe/Berlin"), **changes})
+
+
+def test_sections_stand_in_the_order_of_the_table():
+    full = context(
+        tools=["shell", "finish", "memory_store"],
+        policy="shell: git log",
+        recalled="- 2026-11-01: the disk was full",
+        skill="## Skill\nHow to.",
+        routine="daily-report",
+        silent_token="NOTHING",
+        sections={"Audience": "One busy person."},
+    )
+    assert list(render(full)) == [name for name, _ in SECTIONS]
+
+
+def test_a_section_with_nothing_to_say_is_left_out():
+    assert list(render(context())) == ["identity", "safety", "environment"]
+
+
+def test_the_time_is_told_with_its_zone():
+    assert "2026-11-20 13:02 CET (UTC+0100, Friday)" in render(context())["environment"]
+
+
+def test_a_late_run_knows_when_it_was_due_and_why_it_is_late():
+    late = context(slot=NOW - timedelta(hours=4, minutes=2), lateness=4 * 3600 + 120, was_down=True, routine="r")
+    text = render(late)["environment"]
+    assert "Scheduled for 2026-11-20 09:00 CET" in text
+    assert "4 h 2 min late: the daemon was down" in text
+
+
+def test_a_run_in_time_is_not_told_that_it_is_late():
+    assert "Scheduled" not in render(context(slot=NOW, lateness=3.0, routine="r"))["environment"]
+
+
+def test_a_routine_has_its_own_sections_last_and_in_its_order():
+    text = join(render(context(routine="r", sections={"Tone": "Dry.", "Audience": "Nerds."})))
+    assert text.endswith("## Tone\nDry.\n\n## Audience\nNerds.")
+
+
+def test_a_long_report_of_last_time_is_cut():
+    text = render(context(routine="r", previous_report="x" * 10_000, previous_at=NOW))["routine"]
+    assert 1_500 < text.count("x") < 2_500
+
+
+def test_the_prompt_speaks_chinese_when_the_agent_does():
+    text = join(render(context(persona=Persona(language="zh"), tools=["shell"], routine="r", silent_token="无")))
+    assert "请用中文书写" in text
+    assert "## 原则" in text

@@ -1,0 +1,136 @@
+"""A crash at any moment repeats nothing: no recorded answer is asked for again, no side effect happens twice."""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.agent import Agent, Limits
+from daemon.functions import FunctionRegistry
+from daemon.models import Status, StepKind
+from daemon.providers import create_provider
+from tests.agent.conftest import Rules, calls
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+class Journal:
+    """Steps that outlive a crash, and a crash at the n-th commit: before it holds, or right after."""
+
+    def __init__(self, steps, crash_at, *, before_commit):
+        self.steps, self.crash_at, self.before_commit, self.commits = steps, crash_at, before_commit, 0
+
+    async def append(self, *steps, durable=False):
+        self.commits += 1
+        if self.before_commit and self.commits == self.crash_at:
+            raise Crash
+        self.steps.extend(steps)
+        if self.commits == self.crash_at:
+            raise Crash
+
+
+class World:
+    """What outlives a crash: the journal, the effects, and the model's vendor."""
+
+    def __init__(self, script):
+        self.script = script
+        self.steps = []
+        self.effects = []
+        self.asked = []
+
+    async def live(self, crash_at=None, *, before_commit=False):
+        """Live the run from its steps until it ends, or until the commit at which it dies."""
+        journal = Journal(self.steps, crash_at, before_commit=before_commit)
+        registry = FunctionRegistry()
+
+        async def write(n: int) -> str:
+            """Write."""
+            self.effects.append(n)
+            return f"wrote {n}"
+
+        async def look(n: int) -> str:
+            """Look."""
+            return f"saw {n}"
+
+        def finish(report: str = "") -> str:
+            """End."""
+            return "ended"
+
+        registry.register("write", None, write)
+        registry.register("look", None, look, read_only=True)
+        registry.register("finish", None, finish, read_only=True)
+        answered = sum(step.kind is StepKind.LLM for step in self.steps)
+        provider = create_provider("scripted", replies=self.script[answered:])
+        agent = Agent(provider, registry, journal=journal, policy=Rules(), steps=self.steps, limits=Limits(attempts=1))
+        reply = await agent.process_message("Go.")
+        await asyncio.sleep(0)  # the last steps were handed in without waiting
+        return reply, journal.commits
+
+
+def turn(kinds):
+    return calls(*[{"name": kind, "arguments": {"n": n}} for n, kind in kinds])
+
+
+turns = st.lists(st.lists(st.sampled_from(["write", "look"]), min_size=1, max_size=4), min_size=0, max_size=4)
+
+
+def script_of(shape):
+    count = 0
+    script = []
+    for kinds in shape:
+        numbered = []
+        for kind in kinds:
+            numbered.append((count, kind))
+            count += 1
+        script.append(turn(numbered))
+    return [*script, "The report."]
+
+
+@settings(deadline=None, derandomize=True, max_examples=40)
+@given(shape=turns, before=st.booleans())
+def test_a_crash_at_any_commit_repeats_nothing(shape, before):
+    script = script_of(shape)
+    whole = World(script)
+    _, commits = asyncio.run(whole.live())
+    for crash_at in range(1, commits):  # the last one is not waited for: the run's end stands behind it
+        world = World(script)
+        with pytest.raises(Crash):
+            asyncio.run(world.live(crash_at, before_commit=before))
+        reply, _ = asyncio.run(world.live())
+        assert reply.content == "The report."
+        assert reply.status is Status.SUCCEEDED
+        assert len(world.effects) == len(set(world.effects)), "a side effect happened twice"
+        llm = [step for step in world.steps if step.kind is StepKind.LLM]
+        assert len(llm) == len(script), "a recorded answer was asked for again"
+
+
+def test_a_call_of_unknown_outcome_is_told_to_the_model_and_not_repeated():
+    script = script_of([["write"]])
+    world = World(script)
+    with pytest.raises(Crash):
+        asyncio.run(world.live(2))  # prompt, then answer and call: dies right before the tool starts
+    asyncio.run(world.live())
+    assert world.effects == []
+    (result,) = [step for step in world.steps if step.kind is StepKind.RESULT]
+    assert result.body["text"] == "[failed] interrupted: outcome unknown; check before retrying"
+
+
+def test_a_call_that_only_looks_is_made_again():
+    world = World(script_of([["look"]]))
+    with pytest.raises(Crash):
+        asyncio.run(world.live(2))
+    asyncio.run(world.live())
+    (result,) = [step for step in world.steps if step.kind is StepKind.RESULT]
+    assert result.body["ok"] is True
+
+
+def test_a_resumed_run_keeps_its_frozen_prompt():
+    world = World(script_of([["look"]]))
+    with pytest.raises(Crash):
+        asyncio.run(world.live(2))
+    before = [step for step in world.steps if step.kind is StepKind.PROMPT]
+    asyncio.run(world.live())
+    assert [step for step in world.steps if step.kind is StepKind.PROMPT] == before

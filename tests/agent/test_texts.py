@@ -1,0 +1,36 @@
+"""What we say to a model stands in both languages alike."""
+
+import re
+import string
+
+import pytest
+
+from daemon.agent.texts import MESSAGES, SECTIONS, paragraph, say
+
+
+def placeholders(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
+
+
+@pytest.mark.parametrize("table", [MESSAGES, SECTIONS])
+def test_both_languages_have_every_text_with_the_same_placeholders(table):
+    assert table["en"].keys() == table["zh"].keys()
+    for key, text in table["en"].items():
+        assert placeholders(text) == placeholders(table["zh"][key]), key
+
+
+def test_chinese_texts_are_chinese():
+    for key, text in {**MESSAGES["zh"], **SECTIONS["zh"]}.items():
+        assert re.search(r"[\u4e00-\u9fff]", text), key
+
+
+def test_results_begin_with_the_words_the_prompt_explains():
+    for language, marks in (("en", ("[failed]", "[error]")), ("zh", ("[失败]", "[错误]"))):
+        for key in ("interrupted", "over_limit", "malformed", "unknown_tool", "denied"):
+            assert MESSAGES[language][key].startswith(marks), key
+        assert all(mark in SECTIONS[language]["tools"] for mark in marks)
+
+
+def test_an_unknown_language_is_english():
+    assert say("over_limit", "xx") == MESSAGES["en"]["over_limit"]
+    assert paragraph("language", "xx") == SECTIONS["en"]["language"]
