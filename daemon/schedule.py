@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_TIME = timedelta(0)
+# A slot on one given day of the year within one given weekday comes this many openings later at the latest.
+MOST_OPENINGS = 400
 SATURDAY_TO_SUNDAY = frozenset({6, 0})
 MONDAY_TO_FRIDAY = frozenset(range(1, 6))
 WEEKDAY_WORDS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
@@ -50,6 +52,8 @@ class Schedule:
     """From one minute of the day until before another, over midnight if the second is not the later one."""
     active_days: frozenset[int] | None = None
     """Sunday is 0. A night counts as the day on which it began."""
+    opening: Crontab | None = None
+    """When the active time begins."""
 
     @classmethod
     def of(
@@ -66,6 +70,8 @@ class Schedule:
         active_days: str | None = None,
     ) -> Self:
         """Read a schedule from the words of a `[trigger]`; ValueError for what no routine file may hold."""
+        hours = _hours(active_hours) if active_hours else None
+        hour, minute = divmod(hours[0], 60) if hours else (0, 0)
         return cls(
             zone=ZoneInfo(timezone),
             cron=crontab.parse(cron) if cron else None,
@@ -74,8 +80,9 @@ class Schedule:
             on_start=on_start,
             catch_up=catch_up,
             delay=delay,
-            active_hours=_hours(active_hours) if active_hours else None,
+            active_hours=hours,
             active_days=crontab.weekdays(active_days) if active_days else None,
+            opening=crontab.parse(f"{minute} {hour} * * {active_days or '*'}") if hours or active_days else None,
         )
 
     # --- slots
@@ -110,6 +117,18 @@ class Schedule:
         """Return the time from a slot to the one after it; None if it is the last."""
         following = self.next(slot)
         return following - slot if following else None
+
+    def next_active(self, after: datetime) -> datetime | None:
+        """Return the first slot after `after` within the active hours and days; None if there is none within reach."""
+        for _ in range(MOST_OPENINGS):
+            slot = self.next(after)
+            if slot is None or self.active(slot):
+                return slot
+            opening = self.opening.next(slot, self.zone) if self.opening else None
+            if opening is None:
+                return None
+            after = opening - timedelta(microseconds=1)
+        return None
 
     # --- starts
 

@@ -1,0 +1,313 @@
+"""The alarm clock: rings when a routine is due, and has the ledger settle it.
+
+APScheduler wakes us up, with one job per routine, and nothing more. What is due is asked of the schedule and of the
+ledger each time, so a ring, a start, a resume, a clock that was set and a `fire` called twice all do the same thing,
+and none of them can start a slot again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import islice
+
+import structlog
+from apscheduler.executors.base import BaseExecutor  # type: ignore[import-untyped]
+from apscheduler.job import Job  # type: ignore[import-untyped]
+from apscheduler.jobstores.memory import MemoryJobStore  # type: ignore[import-untyped]
+from apscheduler.schedulers.asyncio import AsyncIOScheduler  # type: ignore[import-untyped]
+from apscheduler.triggers.base import BaseTrigger  # type: ignore[import-untyped]
+
+from daemon.clock import Clock, machine_id
+from daemon.errors import ConfigError, NotFound, Refused
+from daemon.ledger import SLICE, Ledger, schedule_of, sliced
+from daemon.models import Run, new_id
+from daemon.routines import Changes, Loaded, Routine, diff
+from daemon.schedule import Schedule
+from daemon.store.journal import Journal, RoutineState
+from daemon.timer import Timer, system_timer
+
+log = structlog.get_logger()
+
+# A ledger that could not be written (a full disk) is tried again so much later.
+RETRY = 60.0
+
+
+class RoutineEngine:
+    """Knows the routines and when they are due, and starts each slot once."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        submit: Callable[[Run], Awaitable[None]],
+        cancel: Callable[[str], Awaitable[object]],
+        clock: Clock,
+        zone: str,
+        timer: Timer | None = None,
+        machine: str | None = None,
+    ) -> None:
+        self._clock, self._zone = clock, zone
+        self._machine = machine_id() if machine is None else machine
+        self._ledger = Ledger(journal=journal, submit=submit, cancel=cancel, clock=clock, machine=self._machine)
+        self._timer = timer
+        self._alarm: _Alarm | None = None
+        self._faults: Mapping[str, ConfigError] = {}
+        self._rung: dict[str, None] = {}
+        self._claiming: asyncio.Task[None] | None = None
+        self._realigning: asyncio.Task[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+
+    # --- life
+
+    async def load(self, loaded: Loaded) -> None:
+        """Take up definitions only: `trigger` works, nothing starts by itself."""
+        self._ledger.routines, self._faults = dict(loaded.routines), dict(loaded.faults)
+
+    async def start(self, loaded: Loaded) -> None:
+        """Take up the routines, settle what came while nobody was there, and ring from now on."""
+        ledger, self._faults = self._ledger, dict(loaded.faults)
+        self._alarm = _Alarm(self._timer or system_timer(self._clock), ring=self._ring, stepped=self._clock_set)
+        async with ledger.open():
+            ledger.up_since = self._clock.now()
+            await ledger.take_up(dict(loaded.routines), fresh=loaded.routines, unread=loaded.faults, zone=self._zone)
+            self._alarm.start()
+            await self._stand(ledger.schedules)
+            await ledger.settle(ledger.schedules)
+            await ledger.start_of_daemon()
+            await ledger.first_runs(ledger.routines)
+        log.info("engine.started", routines=len(ledger.routines), zone=self._zone)
+
+    async def reload(self, loaded: Loaded, *, zone: str | None = None) -> Changes:
+        """Go over to new definitions; a file that can no longer be read keeps what it said before."""
+        ledger, old = self._ledger, self._ledger.routines
+        async with ledger.open():
+            new = {**loaded.routines, **{name: old[name] for name in loaded.faults if name in old}}
+            changes = diff(old, new)
+            moved = zone is not None and zone != self._zone
+            # What is due by the old definition is settled by it.
+            await ledger.settle(ledger.schedules if moved else [*changes.changed, *changes.removed])
+            fresh = list(new) if moved else [*changes.added, *changes.changed]
+            await ledger.take_up(new, fresh=fresh, unread=loaded.faults, zone=zone or self._zone)
+            self._zone, self._faults = zone or self._zone, dict(loaded.faults)
+            await self._stand([*fresh, *changes.removed])
+            await ledger.first_runs([*changes.added, *changes.changed])
+        log.info("engine.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed)
+        return changes
+
+    async def stop(self) -> None:
+        """Ring no more; a claim under way is finished."""
+        if self._alarm:
+            await self._alarm.stop()
+        if self._retry:
+            self._retry.cancel()
+        self._rung.clear()
+        if tasks := {task for task in (self._claiming, self._realigning) if task}:
+            await asyncio.wait(tasks)
+
+    # --- what others ask
+
+    @property
+    def routines(self) -> Mapping[str, Routine]:
+        return self._ledger.routines
+
+    @property
+    def faults(self) -> Mapping[str, ConfigError]:
+        return self._faults
+
+    @property
+    def states(self) -> Mapping[str, RoutineState]:
+        return self._ledger.states
+
+    async def fire(self, name: str) -> Run | None:
+        """Settle what is due of one routine; return its run if that started one."""
+        async with self._ledger.open():
+            runs = await self._ledger.settle([name])
+        return runs[0] if runs else None
+
+    async def trigger(self, name: str, *, event: str | None = None, trigger: str = "manual") -> Run:
+        """Run a routine now, whatever its hours, pause and gate say; the same event gets the same run.
+
+        NotFound; Refused if the routine cannot be used or a run of it is under way.
+        """
+        self._known(name)
+        async with self._ledger.open():
+            return await self._ledger.run_now(name, event=event or new_id(), trigger=trigger)
+
+    async def pause(self, name: str) -> None:
+        """Let the slots of a routine pass from now on."""
+        await self._set_paused(name, True)
+
+    async def resume(self, name: str) -> None:
+        """Let a routine run again; what was due meanwhile stays past."""
+        await self._set_paused(name, False)
+
+    async def _set_paused(self, name: str, paused: bool) -> None:
+        self._known(name)
+        async with self._ledger.open():
+            await self._ledger.set_paused(name, paused)
+
+    def next_fires(self, name: str, count: int = 3) -> list[datetime]:
+        """Return the next slots within the routine's hours."""
+        self._known(name)
+        schedule, moment = self._ledger.schedules.get(name), self._clock.now()
+        fires: list[datetime] = []
+        while schedule and len(fires) < count and (slot := schedule.next_active(moment)):
+            fires.append(slot)
+            moment = slot
+        return fires
+
+    def words(self, routine: Routine) -> str:
+        """Return in English when a routine runs."""
+        return schedule_of(routine, zone=self._zone, machine=self._machine).words()
+
+    def _known(self, name: str) -> None:
+        if name in self.routines:
+            return
+        if fault := self._faults.get(name):
+            raise Refused(f"{name} cannot be used: {fault.faults[0]}")
+        raise NotFound(f"there is no routine {name!r}; agentctl list shows those there are")
+
+    # --- ringing
+
+    async def _stand(self, names: Iterable[str]) -> None:
+        """Set the alarm of each routine to its next start."""
+        assert self._alarm  # noqa: S101  started
+        with self._alarm.held():
+            for some in sliced(names):
+                now = self._clock.now()
+                for name in some:
+                    self._alarm.set(name, self._ledger.schedules.get(name), now)
+                await asyncio.sleep(0)
+
+    def _ring(self, name: str) -> None:
+        self._rung[name] = None
+        if self._claiming is None or self._claiming.done():
+            self._claiming = asyncio.create_task(self._claim_rung(), name="slot claims")
+
+    async def _claim_rung(self) -> None:
+        try:
+            async with self._ledger.open():
+                while names := list(islice(self._rung, SLICE)):
+                    await self._ledger.settle(names)
+                    for name in names:
+                        self._rung.pop(name, None)
+        except Exception:  # the clock must go on ringing; what was not claimed is still due
+            log.exception("engine.claim_failed", waiting=len(self._rung), retry=RETRY)
+            self._retry = asyncio.get_running_loop().call_later(RETRY, self._ring, next(iter(self._rung)))
+
+    def _clock_set(self) -> None:
+        if self._realigning is None or self._realigning.done():
+            self._realigning = asyncio.create_task(self._realign(), name="clock set")
+
+    async def _realign(self) -> None:
+        """Ask for everything anew: after a step of the clock no alarm, and no floor in the future, can be trusted."""
+        log.info("engine.clock_set", now=self._clock.now().isoformat())
+        try:
+            async with self._ledger.open():
+                await self._ledger.realign(unread=self._faults)
+                await self._stand(self._ledger.schedules)
+        except Exception:  # the rings below find what is due; the next one of each routine stands where it stood
+            log.exception("engine.realign_failed")
+        for name in self._ledger.schedules:
+            self._ring(name)
+
+
+# --- APScheduler -----------------------------------------------------------------------------------
+
+
+class _Alarm:
+    """One job per routine, on one alarm of the system."""
+
+    def __init__(self, timer: Timer, *, ring: Callable[[str], None], stepped: Callable[[], None]) -> None:
+        self._timer, self._ring, self._stepped = timer, ring, stepped
+        self._scheduler = _Scheduler(timer)
+
+    def start(self) -> None:
+        self._timer.open(rang=self._scheduler.wakeup, stepped=self._stepped)
+        self._scheduler.start(paused=True)
+
+    async def stop(self) -> None:
+        self._timer.close()
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
+            await asyncio.sleep(0)  # it takes its leave in the loop's next turn
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let nothing ring in this block: on a running scheduler each change would wake it."""
+        self._scheduler.pause()
+        try:
+            yield
+        finally:
+            if self._scheduler.running:
+                self._scheduler.resume()
+
+    def set(self, name: str, schedule: Schedule | None, now: datetime) -> None:
+        """Set the alarm of a routine to its next start, or take it away."""
+        at = schedule.next_start(now) if schedule else None
+        if self._scheduler.get_job(name):
+            self._scheduler.remove_job(name)
+        if schedule and at:
+            self._scheduler.add_job(
+                self._ring, _StartTrigger(schedule), args=(name,), id=name, name=name, next_run_time=at
+            )
+
+
+class _StartTrigger(BaseTrigger):  # type: ignore[misc]
+    """Asks the schedule for the next start."""
+
+    __slots__ = ("_schedule",)
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        # From the later of the two, so that an outage is one step; and always after now, as APScheduler asks on and on
+        # until the answer is.
+        return self._schedule.next_start(max(previous_fire_time or now, now))
+
+
+class _Scheduler(AsyncIOScheduler):  # type: ignore[misc]
+    """An AsyncIOScheduler that sleeps on our alarm instead of the loop's monotonic one."""
+
+    def __init__(self, timer: Timer) -> None:
+        self._timer = timer
+        self._alarms = _SlicedJobStore()
+        quiet = logging.getLogger("daemon.engine.apscheduler")
+        quiet.setLevel(logging.ERROR)  # it tells of each job added and run; the ledger says it better
+        super().__init__(
+            timezone=UTC,
+            logger=quiet,
+            jobstores={"default": self._alarms},
+            executors={"default": _InlineExecutor()},
+            # A slot is judged by its own rules, however late the ring.
+            job_defaults={"misfire_grace_time": None, "coalesce": True},
+        )
+
+    def _start_timer(self, wait_seconds: float | None) -> None:
+        self._timer.set(None if wait_seconds is None else self._alarms.get_next_run_time())
+
+    def _stop_timer(self) -> None:
+        """Nothing: the alarm is set anew, never added."""
+
+
+class _SlicedJobStore(MemoryJobStore):  # type: ignore[misc]
+    """Hands out so many due jobs per wake-up; the rest is due still, so the next wake-up comes at once."""
+
+    def get_due_jobs(self, now: datetime) -> list[Job]:
+        limit = now.timestamp()
+        return [job for job, due in self._jobs[:SLICE] if due is not None and due <= limit]
+
+
+class _InlineExecutor(BaseExecutor):  # type: ignore[misc]
+    """Calls the job, which only takes a name down: no task, no thread, no counting of instances."""
+
+    def submit_job(self, job: Job, run_times: list[datetime]) -> None:
+        self._do_submit_job(job, run_times)
+
+    def _do_submit_job(self, job: Job, _run_times: list[datetime]) -> None:
+        job.func(*job.args)

@@ -1,0 +1,370 @@
+"""The routines as the ledger of slots knows them: what is settled, and what becomes of the rest.
+
+Identity is the slot. Whoever finds a slot above a routine's floor claims it in SQLite before anybody runs it, and only
+one claim can succeed; so everything here may be asked again at any moment, after any crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+import structlog
+
+from daemon.clock import Clock
+from daemon.definitions import parse_duration
+from daemon.due import Settled, Stretch, settle, skipped
+from daemon.errors import NotFound, Refused
+from daemon.models import Outcome, Reason, Run
+from daemon.routines import Routine
+from daemon.schedule import CatchUp, Schedule, spread_offset
+from daemon.store.journal import Claim, Journal, RoutineState
+
+log = structlog.get_logger()
+
+# So many at a time: 10,000 at once would stall the loop.
+SLICE = 250
+ON_START_AT_MOST = timedelta(hours=1)
+OPERATOR_SEEN = "operator_seen"
+# A schedule key that no routine has: who comes back from it gets a new baseline.
+FORGOTTEN = ""
+
+
+def schedule_of(routine: Routine, *, zone: str, machine: str = "") -> Schedule:
+    """Return the schedule of a routine; `zone` is the one it has if it names none."""
+    trigger = routine.trigger
+    catch_up: CatchUp = "once" if trigger.catch_up == "once" else "none"
+    if trigger.catch_up not in ("once", "none"):
+        catch_up = parse_duration(trigger.catch_up)
+    return Schedule.of(
+        timezone=trigger.timezone or zone,
+        cron=trigger.cron,
+        every=trigger.every,
+        at=trigger.at,
+        on_start=trigger.on_start,
+        catch_up=catch_up,
+        delay=spread_offset(routine.name, trigger.spread, machine),
+        active_hours=trigger.active_hours,
+        active_days=trigger.active_days,
+    )
+
+
+def sliced(names: Iterable[str]) -> Iterator[list[str]]:
+    """Return names in portions that the event loop can bear."""
+    rest = iter(list(names))
+    while some := list(islice(rest, SLICE)):
+        yield some
+
+
+class Ledger:
+    """Settles slots and starts runs. Everything but looking needs `open()`."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        submit: Callable[[Run], Awaitable[None]],
+        cancel: Callable[[str], Awaitable[object]],
+        clock: Clock,
+        machine: str,
+    ) -> None:
+        self._journal, self._submit, self._cancel = journal, submit, cancel
+        self._clock, self._machine = clock, machine
+        self.up_since = clock.now()
+        self.routines: Mapping[str, Routine] = {}
+        self.schedules: dict[str, Schedule] = {}
+        """Of the routines that start by themselves."""
+        self.states: Mapping[str, RoutineState] = {}
+        self._keys: dict[str, str] = {}
+        self._floors: dict[str, datetime] = {}
+        self._definitions: dict[str, str] = {}
+        self._lock = asyncio.Lock()
+        self._occupied: dict[str, list[Run]] | None = None
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Let nobody else claim meanwhile, so that overlap is judged by what is really there."""
+        async with self._lock:
+            try:
+                yield
+            finally:
+                self._occupied = None
+
+    # --- definitions, baselines and floors
+
+    async def take_up(
+        self, routines: Mapping[str, Routine], *, fresh: Iterable[str], unread: Iterable[str], zone: str
+    ) -> None:
+        """Go over to these routines, of which `fresh` are new or changed.
+
+        `unread` are those whose files say nothing at present, and which are not forgotten for that.
+        """
+        read = {name: routines[name] for name in fresh}
+        keys, schedules = await asyncio.to_thread(self._read, read, zone)  # a third of a second for 10,000
+        keys = {name: keys.get(name) or self._keys[name] for name in routines}
+        self.states = await self._set_baselines(keys, unread)
+        self._keys, self.routines = keys, routines
+        kept = routines.keys() - read.keys()
+        for known in (self._floors, self._definitions, self.schedules):
+            for name in known.keys() - kept:
+                del known[name]
+        self.schedules.update(schedules)
+        await self.read_floors(schedules)
+
+    def _read(self, routines: Mapping[str, Routine], zone: str) -> tuple[dict[str, str], dict[str, Schedule]]:
+        keys: dict[str, str] = {}
+        schedules: dict[str, Schedule] = {}
+        for name, routine in routines.items():
+            keys[name] = f"{routine.schedule_key} {routine.trigger.timezone or zone}"
+            schedule = schedule_of(routine, zone=zone, machine=self._machine)
+            if routine.enabled and (schedule.cron or schedule.every or schedule.at or schedule.on_start):
+                schedules[name] = schedule
+        return keys, schedules
+
+    async def _set_baselines(self, keys: Mapping[str, str], unread: Iterable[str]) -> dict[str, RoutineState]:
+        """Start a new baseline where trigger, zone or enabling changed, and where the old one cannot be true."""
+        states = await self._journal.set_baselines(keys)
+        now = self._clock.now()
+        # Of the future is what was written while the clock was wrong; it would mute the routine until then.
+        untrue = [name for name in keys if states[name].baseline > now]
+        gone = states.keys() - keys.keys() - set(unread)
+        gone = {name for name in gone if states[name].schedule_key != FORGOTTEN}
+        if untrue or gone:
+            await self._journal.set_baselines(dict.fromkeys([*untrue, *gone], FORGOTTEN))
+            states = await self._journal.set_baselines(keys)
+        return {name: states[name] for name in keys}
+
+    async def realign(self, *, unread: Iterable[str]) -> None:
+        """Trust no baseline and no floor in the future: the clock was set."""
+        self.states = await self._set_baselines(self._keys, unread)
+        await self.read_floors(self.schedules)
+
+    async def read_floors(self, names: Iterable[str]) -> None:
+        """Ask the ledger up to where these routines are settled."""
+        now = self._clock.now()
+        for some in sliced(names):
+            due = {name: self.schedules[name].due(now) for name in some}
+            self._floors.update({name: self.states[name].baseline for name in some})
+            asked = [name for name, slot in due.items() if slot and slot > self._floors[name]]
+            settled = await asyncio.gather(*map(self._journal.accounted_until, asked))
+            for name, until in zip(asked, settled, strict=True):
+                if until and until > self._floors[name]:
+                    self._floors[name] = until
+            await asyncio.sleep(0)
+
+    async def set_paused(self, name: str, paused: bool) -> None:
+        """Pause a routine or resume it, after what is due has been settled as things stood."""
+        await self.settle([name])
+        await self._journal.set_paused(name, paused)
+        states = await self._journal.routine_states()
+        self.states = {name: states[name] for name in self._keys}
+        if name in self._floors:
+            self._floors[name] = max(self._floors[name], states[name].baseline)
+
+    # --- settling slots
+
+    async def settle(self, names: Iterable[str]) -> list[Run]:
+        """Decide about everything due of these routines, write it down, and hand on the runs."""
+        runs: list[Run] = []
+        for some in sliced(names):
+            runs += await self._settle(some)
+        return runs
+
+    async def _settle(self, names: Sequence[str]) -> list[Run]:
+        now = self._clock.now()
+        stretches: list[tuple[str, Stretch]] = []
+        claims: list[Claim] = []
+        floors: dict[str, datetime] = {}
+        for name in names:
+            settled = self._settled(name, now)
+            if settled is None:
+                continue
+            floors[name] = settled.slot
+            stretches += [(name, stretch) for stretch in settled.stretches]
+            if settled.start is None:
+                continue
+            if reason := await self._hindrance(name, now):
+                stretches.append((name, skipped(settled.slot, reason)))
+            else:
+                claims.append(self._claim_of(name, settled, settled.start))
+        await self._account(stretches)
+        runs = await self._start(claims)
+        self._floors.update(floors)
+        return runs
+
+    def _settled(self, name: str, now: datetime) -> Settled | None:
+        schedule = self.schedules.get(name)
+        if schedule is None:
+            return None
+        paused = self.states[name].paused
+        return settle(schedule, floor=self._floors[name], now=now, up_since=self.up_since, paused=paused)
+
+    async def _account(self, stretches: Sequence[tuple[str, Stretch]]) -> None:
+        if not stretches:
+            return
+        # Years of slots are counted day by day: not on the loop.
+        counts = await asyncio.to_thread(lambda: [self._count(name, stretch) for name, stretch in stretches])
+        written = []
+        for (name, stretch), count in zip(stretches, counts, strict=True):
+            tell = log.warning if stretch.outcome is Outcome.MISSED else log.info
+            tell(
+                f"slot.{stretch.outcome}",
+                routine=name,
+                reason=stretch.reason.value,
+                first=stretch.first.isoformat(),
+                last=stretch.last.isoformat(),
+                count=count,
+            )
+            account = self._journal.account(
+                name,
+                first=stretch.first,
+                last=stretch.last,
+                count=count,
+                outcome=stretch.outcome,
+                reason=stretch.reason,
+            )
+            written.append(account)
+        await asyncio.gather(*written)
+
+    def _count(self, name: str, stretch: Stretch) -> int:
+        return 1 + self.schedules[name].count(stretch.first, stretch.last)
+
+    async def _hindrance(self, name: str, now: datetime) -> Reason | None:
+        """Return why a slot that may start must not, as far as no tool and no model is needed to tell."""
+        routine, gate = self.routines[name], self.routines[name].gate
+        if gate.idle is not None:
+            seen = await self._journal.recall(OPERATOR_SEEN)
+            # Seen in the future: the clock was wrong, then or now.
+            if seen and timedelta(0) <= now - datetime.fromisoformat(seen) < gate.idle:
+                return Reason.GATE
+        if gate.max_per_day is not None:
+            midnight = now.astimezone(self.schedules[name].zone).replace(hour=0, minute=0, second=0, microsecond=0)
+            if await self._journal.runs_since(name, midnight.astimezone(UTC)) >= gate.max_per_day:
+                return Reason.GATE
+        return Reason.OVERLAP if _overlaps(routine, await self._active(name)) else None
+
+    async def _active(self, name: str) -> list[Run]:
+        """Return the runs of a routine that have not ended.
+
+        One look serves all that are due together. What it shows may have ended since, and is looked at again.
+        """
+        if self._occupied is None or name in self._occupied:
+            self._occupied = {}
+            for run in await self._journal.active():
+                self._occupied.setdefault(run.routine, []).append(run)
+        return self._occupied.get(name, [])
+
+    # --- starting runs
+
+    def _claim_of(self, name: str, settled: Settled, outcome: Outcome) -> Claim:
+        trigger = self.routines[name].trigger
+        kind = "cron" if trigger.cron else "every" if trigger.every else "at"
+        if outcome is not Outcome.RAN:
+            log.info(f"slot.{outcome}", routine=name, slot=settled.slot.isoformat(), lateness=settled.lateness)
+        return self._claim(name, kind, settled.slot, outcome=outcome, lateness=settled.lateness)
+
+    def _claim(
+        self,
+        name: str,
+        trigger: str,
+        slot: datetime,
+        *,
+        event: str | None = None,
+        outcome: Outcome = Outcome.RAN,
+        lateness: float = 0.0,
+    ) -> Claim:
+        routine = self.routines[name]
+        if name not in self._definitions:
+            self._definitions[name] = routine.dump()
+        return Claim(
+            routine=name,
+            definition=self._definitions[name],
+            trigger=trigger,
+            slot=slot,
+            goal=routine.run.prompt,
+            event=event,
+            outcome=outcome,
+            lateness=lateness,
+        )
+
+    async def _start(self, claims: Sequence[Claim]) -> list[Run]:
+        """Claim slots in one durable transaction and hand on the runs of those that were free."""
+        if not claims:
+            return []
+        runs = [run for run in await self._journal.open_slots(claims) if run]
+        for run in runs:
+            active = [] if self._occupied is None else self._occupied.setdefault(run.routine, [])
+            if self.routines[run.routine].run.overlap == "cancel_previous":
+                for previous in active:
+                    with suppress(Refused, NotFound):  # it has ended in between
+                        await self._cancel(previous.id)
+            active.append(run)
+            await self._submit(run)
+        return runs
+
+    async def run_now(self, name: str, *, event: str, trigger: str) -> Run:
+        """Start a run by an event, which gets the same run however often it comes. Refused for an overlap."""
+        if earlier := await self._journal.run_of_event(name, event):
+            return earlier
+        active = await self._active(name)
+        if _overlaps(self.routines[name], active):
+            raise Refused(
+                f"{name} is {active[0].status} already (run {active[0].id}); wait for it,"
+                f" or stop it: agentctl cancel {active[0].id}"
+            )
+        now = self._clock.now()
+        runs = await self._start([self._claim(name, trigger, now, event=event)])
+        if trigger == "manual":
+            await self._journal.remember(OPERATOR_SEEN, now.isoformat())
+        if not runs:  # `agentd once` beside us, say
+            raise Refused(f"the event {event} of {name} was taken by another process at this moment; ask again")
+        return runs[0]
+
+    async def start_of_daemon(self) -> None:
+        """Start what runs when the daemon starts, unless it did so less than an hour ago."""
+        for name in [name for name, schedule in self.schedules.items() if schedule.on_start]:
+            key = f"on_start:{name}"
+            slot, done = _remembered(await self._journal.recall(key))
+            if slot is None or not self.up_since - ON_START_AT_MOST < slot <= self.up_since:
+                slot, done = self.up_since, False
+                await self._journal.remember(key, slot.isoformat())
+            if done:
+                continue
+            # Not done: this is the hour's first start, or the one before died between these lines.
+            if reason := await self._hindrance_at_start(name):
+                await self._account([(name, skipped(slot, reason))])
+            else:
+                await self._start([self._claim(name, "on_start", slot, event=f"on_start {slot.isoformat()}")])
+            await self._journal.remember(key, f"{slot.isoformat()} done")
+
+    async def _hindrance_at_start(self, name: str) -> Reason | None:
+        now = self._clock.now()
+        if self.states[name].paused:
+            return Reason.PAUSED
+        if not self.schedules[name].active(now):
+            return Reason.QUIET_HOURS
+        return await self._hindrance(name, now)
+
+    async def first_runs(self, names: Iterable[str]) -> None:
+        """Run once what wants that and has never run."""
+        wanting = [name for name in names if self.routines[name].first_run and self.routines[name].enabled]
+        if not wanting:
+            return
+        ran, now = await self._journal.last_runs(), self._clock.now()
+        await self._start([self._claim(n, "first_run", now, event="first_run") for n in wanting if n not in ran])
+
+
+def _overlaps(routine: Routine, active: Sequence[Run]) -> bool:
+    """Tell whether one run more would be too many."""
+    most = {"skip": 0, "queue_one": 1, "cancel_previous": len(active)}
+    return len(active) > most[routine.run.overlap]
+
+
+def _remembered(value: str | None) -> tuple[datetime | None, bool]:
+    if value is None:
+        return None, False
+    instant, _, done = value.partition(" ")
+    return datetime.fromisoformat(instant), done == "done"
