@@ -68,6 +68,8 @@ class Sysinfo:
 async def sysinfo(parts: list[Part] | None = None) -> Json:
     """Return facts about this machine: what it is, how busy and how full it is, what has failed and what waits.
 
+    Quick, read-only and without a shell: look here before running commands.
+
     Args:
         parts: host (name, system, kernel, uptime), load, memory (with swap), disks (percent used, inodes), units
             (failed systemd units), errors (of the journal, last 24 hours, grouped), updates (pending, reboot needed);
@@ -78,12 +80,4 @@ async def sysinfo(parts: list[Part] | None = None) -> Json:
 
 def register(registry: FunctionRegistry) -> None:
     """Offer `sysinfo`."""
-    registry.register(
-        "sysinfo",
-        "Facts about this machine: what it is, uptime, load, memory, disks, failed services, recent errors, "
-        "pending updates. Quick, read-only and without a shell: look here before running commands.",
-        sysinfo,
-        read_only=True,
-        timeout=60,
-        changes=changes,
-    )
+    registry.register("sysinfo", None, sysinfo, read_only=True, timeout=60, changes=changes)
