@@ -225,7 +225,9 @@ def open_writer(path: Path, migrations: Path = MIGRATIONS) -> sqlite3.Connection
     connection = sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)
     try:
         _tune(connection)
-        connection.execute("PRAGMA journal_mode = WAL")
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise _unusable(path, f"its file system allows no write-ahead log (journal mode {mode})", "choose another")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA journal_size_limit = 16777216")  # a WAL that grew in a rush is cut back to 16 MiB
         check_modules({name for (name,) in connection.execute("SELECT name FROM pragma_module_list")})
@@ -294,7 +296,7 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Path = MIGRA
     if newer := applied - set(known):
         raise _unusable(
             path,
-            f"was written by a newer version of agentd (schema {max(newer)}, this one knows {max(known)})",
+            f"was written by a newer version of agentd (schema {max(newer)}, this one knows {max(known, default=0)})",
             "install that version again, or restore a backup made before the upgrade",
         )
     for version in sorted(set(known) - applied):

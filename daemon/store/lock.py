@@ -95,10 +95,10 @@ def _unescape(text: str) -> str:
 
 def _make_private(folder: Path) -> None:
     # As root the tools run as another user, who must get through to the workspace in it, but sees nothing else.
-    allowed = 0o711 if os.geteuid() == 0 else 0o700
-    mode = folder.stat().st_mode & 0o777
-    if mode & ~allowed or mode != mode | 0o700:
-        folder.chmod(allowed)
+    mode, user = 0o711 if os.geteuid() == 0 else 0o700, os.geteuid()
+    found = folder.stat()
+    if found.st_uid == user and found.st_mode & 0o777 != mode:
+        folder.chmod(mode)
 
 
 def _unusable(folder: Path, found: str, problem: str, hint: str) -> ConfigError:

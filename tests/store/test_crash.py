@@ -1,0 +1,89 @@
+"""Real processes, killed, starved of disk and watched through strace."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from daemon.models import Status
+from daemon.store import Database
+from tests.store.conftest import Clock, Ledger
+
+ROOT = Path(__file__).parents[2]
+
+
+def writer(folder: Path, *arguments: int, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    command = [*before, sys.executable, "-m", "tests.store.writer", *map(str, arguments)]
+    return subprocess.Popen(
+        command, cwd=folder, env={"PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def lines(process: subprocess.Popen[str], count: int) -> list[str]:
+    assert process.stdout is not None
+    return [process.stdout.readline().strip() for _ in range(count)]
+
+
+@pytest.mark.parametrize("acknowledged", [1, 7, 40, 300])
+async def test_kill_9_loses_no_step_that_was_acknowledged(tmp_path: Path, acknowledged: int) -> None:
+    with writer(tmp_path, 50, 1_000_000) as process:
+        run_id, *numbers = lines(process, 1 + acknowledged)
+        process.kill()
+        assert process.stdout is not None
+        numbers += process.stdout.read().split()
+
+    db = await Database.open(tmp_path / "agentd.db")
+    assert await db.read(lambda connection: connection.execute("PRAGMA integrity_check").fetchall()) == [("ok",)]
+    journal = Ledger(db, Clock()).journal
+    kept = [step.body["number"] for step in await journal.steps(run_id)]
+    assert kept == list(range(len(kept)))
+    assert len(kept) >= len(numbers)
+
+    (left,) = await journal.recover("me")
+    assert (left.id, left.status, left.attempt) == (run_id, Status.QUEUED, 1)
+    taken = await journal.take(run_id, owner="me")
+    assert taken is not None
+    await journal.end(taken.to(Status.SUCCEEDED))
+    await db.close()
+
+
+async def test_a_disk_without_room_stops_a_run_where_it_is_and_lets_it_go_on(tmp_path: Path) -> None:
+    with writer(tmp_path, 100, 20, 200_000) as process:
+        told, _ = process.communicate("room\n")
+    assert process.returncode == 0
+    run_id, *numbers = told.splitlines()
+    (full,) = (line for line in numbers if line.startswith("full"))
+    assert full.startswith("full agentd.db: the disk reports an error; check the space left")
+    numbers.remove(full)
+    assert numbers == [str(number) for number in range(120)]
+
+    db = await Database.open(tmp_path / "agentd.db")
+    kept = [step.body["number"] for step in await Ledger(db, Clock()).journal.steps(run_id)]
+    assert kept == list(range(120))
+    await db.close()
+
+
+def syncs(folder: Path, plain: int, durable: int) -> int:
+    folder.mkdir()
+    trace = folder / "trace"
+    strace = ("strace", "-f", "-e", "trace=fdatasync,fsync", "-o", str(trace))
+    with writer(folder, plain, durable, before=strace) as process:
+        assert process.stdin is not None
+        process.stdin.close()
+        lines(process, 1 + plain + durable)
+    if process.returncode != 0 or "exited with 0" not in trace.read_text():
+        pytest.skip("strace may not trace here (ptrace is forbidden)")
+    return len(re.findall(r"sync\(\d+", trace.read_text()))
+
+
+def test_a_durable_step_costs_one_sync_and_any_other_none(tmp_path: Path) -> None:
+    if not shutil.which("strace"):
+        pytest.skip("needs strace: apt-get install strace")
+    idle = syncs(tmp_path / "idle", 0, 0)
+    assert syncs(tmp_path / "plain", 60, 0) == idle
+    assert syncs(tmp_path / "durable", 60, 20) == idle + 20

@@ -1,0 +1,318 @@
+"""One thread writes, in batches; what it answers for is in the file."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import stat
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from daemon.errors import ConfigError, StoreFull
+from daemon.store.database import BATCH, Database, Work, check_modules, check_sqlite, open_reader
+
+
+def put(number: int) -> Work[int]:
+    def work(connection: sqlite3.Connection) -> int:
+        connection.execute("INSERT INTO meta VALUES (?, '')", (str(number),))
+        return number
+
+    return work
+
+
+def keys(connection: sqlite3.Connection) -> list[int]:
+    return [int(key) for (key,) in connection.execute("SELECT key FROM meta ORDER BY rowid")]
+
+
+@asynccontextmanager
+async def held(db: Database) -> AsyncIterator[None]:
+    """Keep the writer at work, so that what is submitted meanwhile ends up in one batch."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def work(connection: sqlite3.Connection) -> None:
+        entered.set()
+        leave.wait()
+
+    holding = db.submit(work)
+    await asyncio.to_thread(entered.wait)
+    yield
+    leave.set()
+    await holding
+
+
+async def trace(db: Database) -> list[str]:
+    """Return a list that every statement of the writer will be added to."""
+    seen: list[str] = []
+    await db.write(lambda connection: connection.set_trace_callback(seen.append))
+    seen.clear()
+    return seen
+
+
+async def test_what_was_written_is_there_for_every_reader(db: Database) -> None:
+    assert await db.write(put(1)) == 1
+    assert await db.read(keys) == [1]
+
+
+async def test_works_are_committed_in_the_order_of_their_submission(db: Database) -> None:
+    futures = [db.submit(put(number)) for number in range(1_000)]
+    await futures[-1]
+    assert all(future.done() for future in futures)
+    assert await db.read(keys) == list(range(1_000))
+
+
+async def test_twenty_producers_share_their_commits(db: Database) -> None:
+    seen = await trace(db)
+
+    async def produce(start: int) -> None:
+        for number in range(start, start + 50):
+            await db.write(put(number))
+
+    await asyncio.gather(*(produce(start) for start in range(0, 1_000, 50)))
+    assert sorted(await db.read(keys)) == list(range(1_000))
+    assert seen.count("COMMIT") <= 500
+
+
+async def test_a_batch_takes_what_has_come_in_but_not_without_end(db: Database) -> None:
+    seen = await trace(db)
+    async with held(db):
+        futures = [db.submit(put(number)) for number in range(2 * BATCH + 1)]
+    await futures[-1]
+    assert seen.count("COMMIT") == 1 + 3
+
+
+async def test_a_work_that_fails_takes_nobody_down_with_it(db: Database) -> None:
+    def fail(connection: sqlite3.Connection) -> None:
+        put(99)(connection)
+        raise LookupError("mine alone")
+
+    async with held(db):
+        futures = [db.submit(work) for work in (put(1), fail, put(1), put(2))]
+    assert await futures[0] == 1
+    with pytest.raises(LookupError, match="mine alone"):
+        await futures[1]
+    with pytest.raises(sqlite3.IntegrityError):
+        await futures[2]
+    assert await futures[3] == 2
+    assert await db.read(keys) == [1, 2]
+
+
+async def test_a_waiter_who_is_cancelled_leaves_the_order_as_it_was(db: Database) -> None:
+    async with held(db):
+        first, second, third = (asyncio.ensure_future(db.write(put(number))) for number in (1, 2, 3))
+        await asyncio.sleep(0)
+        second.cancel()
+    assert [await first, await third] == [1, 3]
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert await db.read(keys) == [1, 2, 3]
+
+
+async def test_only_a_batch_with_a_durable_work_waits_for_the_disk(db: Database) -> None:
+    seen = await trace(db)
+    await db.write(put(1))
+    await db.write(put(2))
+    async with held(db):
+        futures = [db.submit(put(number), durable=number == 4) for number in (3, 4, 5)]
+    await asyncio.gather(*futures)
+    await db.write(put(6), durable=True)
+    await db.write(put(7))
+    await db.write(put(8))
+    markers = [line.split("VALUES")[1][1:4] if "INSERT" in line else line for line in seen]
+    story = [line for line in markers if line.startswith(("PRAGMA", "COMMIT", "('"))]
+    assert story == [
+        *("('1", "COMMIT", "('2", "COMMIT"),
+        "COMMIT",  # the one that held the writer
+        *("PRAGMA synchronous = FULL", "('3", "('4", "('5", "COMMIT"),
+        *("('6", "COMMIT"),
+        *("PRAGMA synchronous = NORMAL", "('7", "COMMIT", "('8", "COMMIT"),
+    ]
+
+
+async def test_a_reader_cannot_write(db: Database) -> None:
+    with pytest.raises(StoreFull, match="read-only"):
+        await db.read(put(1))
+    assert await db.read(keys) == []
+
+
+async def test_a_reader_sees_one_moment_even_while_others_write(db: Database) -> None:
+    loop = asyncio.get_running_loop()
+
+    def twice(connection: sqlite3.Connection) -> tuple[list[int], list[int]]:
+        before = keys(connection)
+        asyncio.run_coroutine_threadsafe(db.write(put(1)), loop).result()
+        return before, keys(connection)
+
+    assert await db.read(twice) == ([], [])
+    assert await db.read(keys) == [1]
+
+
+async def test_closing_commits_what_was_submitted_and_ends_the_thread(tmp_path: Path) -> None:
+    db = await Database.open(tmp_path / "agentd.db")
+    futures = [db.submit(put(number)) for number in range(600)]
+    await asyncio.gather(db.close(), db.close())
+    assert all(future.done() for future in futures)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["agentd.db"]
+    with pytest.raises(RuntimeError, match="closed"):
+        await db.write(put(1))
+    again = await Database.open(db.path)
+    assert await again.read(keys) == list(range(600))
+    await again.close()
+
+
+async def test_nobody_else_may_read_its_files(db: Database) -> None:
+    await db.write(put(1))
+    files = list(db.path.parent.iterdir())
+    assert len(files) == 3
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+async def test_a_file_left_open_to_others_is_closed_to_them(tmp_path: Path) -> None:
+    path = tmp_path / "agentd.db"
+    path.touch()
+    path.chmod(0o664)
+    await (await Database.open(path)).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+# --- trouble with the file
+
+
+async def test_a_full_disk_fails_the_work_and_nothing_else(db: Database) -> None:
+    def big(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO meta VALUES ('big', ?)", ("x" * 1_000_000,))
+
+    def limit(pages: int) -> Work[object]:
+        return lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchone()
+
+    await db.write(put(1))
+    (pages,) = await db.read(lambda connection: connection.execute("PRAGMA page_count").fetchone())
+    await db.write(limit(pages + 20))
+    async with held(db):
+        futures = [db.submit(work) for work in (put(2), big, put(3))]
+    told = await asyncio.gather(*futures, return_exceptions=True)
+    assert isinstance(told[1], StoreFull)
+    assert str(told[1]).startswith(f"{db.path}: the disk is full; make room")
+    # what was acknowledged is there, what was refused is not
+    acknowledged = [number for number, result in zip((2, 3), (told[0], told[2]), strict=True) if result == number]
+    assert await db.read(lambda connection: connection.execute("SELECT key FROM meta").fetchall()) == [
+        (str(number),) for number in (1, *acknowledged)
+    ]
+    await db.write(limit(1_000_000))
+    await db.write(big)
+    await db.write(put(4))
+
+
+async def test_a_lock_held_by_another_program_is_told_and_outlived(db: Database) -> None:
+    await db.write(lambda connection: connection.execute("PRAGMA busy_timeout = 0").fetchone())
+    other = sqlite3.connect(db.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreFull, match="another program holds a lock on it; close that program"):
+        await db.write(put(1))
+    other.execute("ROLLBACK")
+    other.close()
+    await db.write(put(1))
+
+
+async def test_what_is_no_database_is_told_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "agentd.db"
+    path.write_bytes(b"not a database at all" * 400)
+    with pytest.raises(ConfigError) as caught:
+        await Database.open(path)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"{path}: is damaged")
+    assert "restore a backup" in line
+
+
+async def test_a_torn_database_is_told_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "agentd.db"
+    await (await Database.open(path)).close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+    with pytest.raises(ConfigError, match="is damaged"):
+        await Database.open(path)
+
+
+async def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "agentd.db"
+    foreign = sqlite3.connect(path)
+    foreign.execute("CREATE TABLE theirs (x)")
+    foreign.close()
+    with pytest.raises(ConfigError, match="is a database of another program"):
+        await Database.open(path)
+
+
+async def test_a_folder_that_is_not_there_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be opened: No such file or directory"):
+        await Database.open(tmp_path / "absent" / "agentd.db")
+
+
+def test_an_old_sqlite_is_refused_with_both_versions() -> None:
+    check_sqlite((3, 35, 0))
+    with pytest.raises(ConfigError, match=r"at least 3\.35\.0 is needed \(found 3\.34\.1\)"):
+        check_sqlite((3, 34, 1))
+
+
+def test_a_sqlite_without_full_text_search_is_refused() -> None:
+    check_modules({"json_each", "fts5"})
+    with pytest.raises(ConfigError, match="without FTS5"):
+        check_modules({"json_each", "fts4"})
+
+
+# --- migrations
+
+
+@pytest.fixture
+def migrations(tmp_path: Path) -> Path:
+    folder = tmp_path / "sql"
+    folder.mkdir()
+    (folder / "001_first.sql").write_text("CREATE TABLE first (x);\nINSERT INTO first VALUES (1);")
+    return folder
+
+
+async def tables(path: Path, migrations: Path) -> list[str]:
+    db = await Database.open(path, migrations=migrations)
+    try:
+        return await db.read(
+            lambda connection: [
+                name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            ]
+        )
+    finally:
+        await db.close()
+
+
+async def test_each_migration_is_run_once_and_in_order(tmp_path: Path, migrations: Path) -> None:
+    path = tmp_path / "agentd.db"
+    assert await tables(path, migrations) == ["migration", "first"]
+    (migrations / "010_tenth.sql").write_text("CREATE TABLE tenth AS SELECT * FROM second;")
+    (migrations / "002_second.sql").write_text("CREATE TABLE second AS SELECT * FROM first;")
+    assert await tables(path, migrations) == ["migration", "first", "second", "tenth"]
+    assert await tables(path, migrations) == ["migration", "first", "second", "tenth"]
+    with closing(open_reader(path)) as reader:
+        rows = reader.execute("SELECT version, name FROM migration").fetchall()
+    assert rows == [(1, "first"), (2, "second"), (10, "tenth")]
+
+
+async def test_a_migration_that_fails_leaves_nothing_of_itself(tmp_path: Path, migrations: Path) -> None:
+    path = tmp_path / "agentd.db"
+    await tables(path, migrations)
+    broken = migrations / "002_second.sql"
+    broken.write_text("CREATE TABLE second (x);\nINSERT INTO nowhere VALUES (1);")
+    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+        await tables(path, migrations)
+    broken.write_text("CREATE TABLE second (x);")
+    assert await tables(path, migrations) == ["migration", "first", "second"]
+
+
+async def test_a_database_of_a_newer_version_is_not_touched(tmp_path: Path, migrations: Path) -> None:
+    path = tmp_path / "agentd.db"
+    newer = migrations / "002_second.sql"
+    newer.write_text("CREATE TABLE second (x);")
+    await tables(path, migrations)
+    newer.unlink()
+    with pytest.raises(ConfigError, match=r"newer version of agentd \(schema 2, this one knows 1\); install that"):
+        await tables(path, migrations)
