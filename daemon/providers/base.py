@@ -23,6 +23,8 @@ class LLMProvider(ABC):
 
     kind: ClassVar[str] = ""
     """What `create_provider` calls it."""
+    name: str = ""
+    """What the configuration calls this one: `[providers.NAME]`."""
 
     @abstractmethod
     async def chat(

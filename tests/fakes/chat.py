@@ -193,7 +193,7 @@ def _check_context(body: Json, model: Model, context: int | None) -> None:
 def answer(turn: Json, body: Json, number: int) -> Json:
     """Say what the turn says, in this API's form."""
     family = check_model(body).family
-    reasoning = turn.get("thinking")
+    reasoning = turn.get("thinking") if family != "openai" else None  # OpenAI keeps it to itself here
     message: Json = {"role": "assistant", "content": turn.get("text")}
     if family == "openai":
         message |= {"refusal": turn.get("refusal"), "annotations": []}

@@ -1,0 +1,62 @@
+"""What the vendors that speak Anthropic's language have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
+
+from daemon.providers.sdk import SdkProvider
+from daemon.providers.vendor import CONNECT_TIMEOUT
+from daemon.providers.wire.messages import MESSAGES
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+
+# The version of the API that `wire.messages` is written for.
+_VERSION = "2026-10-21"
+# At the pace that the vendor reckons with (128,000 tokens an hour) more than this may take over ten minutes, after
+# which an answer that is not streamed is lost on the way; its SDK refuses to send such a request.
+_LONGEST = 21_333
+
+
+class AnthropicBaseProvider(SdkProvider):
+    """A model that speaks Messages; `home` is its vendor's address."""
+
+    sdk: ClassVar[str] = "anthropic"
+
+    def __init__(self, *, home: str, base_url: str | None = None, **settings: Any) -> None:
+        # people copy the address with the version, which is part of the path here
+        url = (base_url or home).rstrip("/").removesuffix("/v1")
+        self._own = urlsplit(url).hostname == urlsplit(home).hostname
+        super().__init__(base_url=url, wire=MESSAGES, needs_key=self._own, **settings)
+
+    def _limited(self, max_tokens: int | None) -> int | None:
+        if max_tokens is None or max_tokens <= _LONGEST:
+            return max_tokens
+        self._say_once("provider.param_lowered", param="max_tokens", value=max_tokens, to=_LONGEST)
+        return _LONGEST
+
+    def _build(self) -> AsyncAnthropic:
+        import httpx2
+        from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
+
+        key = self._api_key or "none"
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "User-Agent": "agentd"}
+        headers["anthropic-version"] = _VERSION
+        if not self._own:
+            headers["X-Api-Key"] = key  # some compatible servers look only there
+
+        class Client(AsyncAnthropic):
+            @property
+            def default_headers(self) -> dict[str, Any]:
+                # in place of the SDK's, which would add those of ANTHROPIC_CUSTOM_HEADERS
+                return headers
+
+        return Client(
+            api_key=key,
+            base_url=self.base_url,
+            max_retries=0,
+            timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT),
+            http_client=DefaultAsyncHttpxClient(follow_redirects=False),
+            open_telemetry=False,
+        )

@@ -1,0 +1,79 @@
+"""What each model takes and does: one table, by the beginning of the model's name.
+
+A row is what a vendor changes at its own pace, so each of its fields can be set in `[providers.NAME.capabilities]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, Strict
+
+from daemon.definitions import Table, parse
+from daemon.errors import ConfigError
+
+
+class Capabilities(Table):
+    """What one model takes and does."""
+
+    temperature: Annotated[tuple[float, float], Strict(strict=False)] | Literal[False] = (0.0, 2.0)
+    """The range it takes, or false if it refuses to be sent any."""
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """What Chat Completions calls the limit on an answer."""
+    reasoning: bool = False
+    """Whether its reasoning has to be asked for, to be sent back sealed (Responses)."""
+    echo: Literal["never", "received", "required"] = "received"
+    """Whether `reasoning_content` goes back with the tool calls that it led to: never; under the name it came with, if
+    it came; or always, if only as an empty text."""
+    thinking: dict[str, Any] = Field(default_factory=dict)
+    """The request's `thinking` table, such as `{type = "adaptive"}`; the vendor's default if empty."""
+    tools: bool = True
+    """Whether it can be offered functions."""
+    images: bool = False
+    """Whether it can be shown images."""
+    cache: bool = False
+    """Whether a tool loop is to be marked for the vendor's prompt cache (Messages); the others cache unasked."""
+    extra: dict[str, Any] = Field(default_factory=dict)
+    """Fields to send with every request as they stand, such as `{enable_thinking = false}`."""
+
+
+_OPENAI = Capabilities(max_tokens_field="max_completion_tokens", echo="never", images=True)
+_OPENAI_REASONING = _OPENAI.model_copy(update={"temperature": False, "reasoning": True})
+_MINIMAX = Capabilities(temperature=(0.01, 1.0))
+
+# The longest prefix of the model's name (in lower case, without a path before it) decides.
+MODELS: Mapping[str, Capabilities] = {
+    "gpt-": _OPENAI,
+    "chatgpt-": _OPENAI,
+    "gpt-5": _OPENAI_REASONING,
+    "gpt-5-chat": _OPENAI,
+    "gpt-6": _OPENAI_REASONING,
+    "o1": _OPENAI_REASONING,
+    "o3": _OPENAI_REASONING,
+    "o4": _OPENAI_REASONING,
+    "gpt-oss": Capabilities(),  # open weights, served by others
+    "claude-": Capabilities(temperature=False, images=True, cache=True),
+    "minimax-": _MINIMAX.model_copy(update={"images": True}),
+    "minimax-m2": _MINIMAX,
+    "deepseek-": Capabilities(echo="required"),
+    # Without `clear_thinking = false` its standard endpoint forgets the thinking that a tool loop has to give back.
+    "glm-": Capabilities(temperature=(0.0, 1.0), thinking={"type": "enabled", "clear_thinking": False}),
+    "glm-4.5": Capabilities(temperature=(0.0, 1.0)),  # too old to know clear_thinking
+    "kimi-": Capabilities(temperature=(0.0, 1.0), echo="required"),
+    "moonshot-": Capabilities(temperature=(0.0, 1.0), echo="required"),
+}
+
+
+def capabilities(model: str, overrides: Mapping[str, Any] | None = None, *, provider: str = "") -> Capabilities:
+    """Return the row for a model, corrected by what the user knows better; ConfigError if that makes no sense."""
+    name = model.lower().rpartition("/")[2]
+    row = MODELS.get(max((prefix for prefix in MODELS if name.startswith(prefix)), key=len, default=""), Capabilities())
+    if not overrides:
+        return row
+    try:
+        return parse({**row.model_dump(), **overrides}, Capabilities, file="config.toml")
+    except ConfigError as error:
+        table = f"providers.{provider}.capabilities"
+        raise ConfigError(*(replace(fault, key=f"{table}.{fault.key}") for fault in error.faults)) from None

@@ -1,0 +1,65 @@
+"""No model at all: the report is what was gathered, laid out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from daemon.facts import Fact, title, unwrap
+from daemon.models import Json, LLMMessage, LLMResponse
+from daemon.providers.base import LLMProvider
+
+_NOTICE = (
+    "*No model was asked: these are the gathered facts as they stand. "
+    "To have them read and summed up, name a model in config.toml: `provider`, and its `[providers.NAME]`.*"
+)
+_GREETING = (
+    "*No model was asked. To get an answer, name one in config.toml: `provider`, and its `[providers.NAME]`.*\n\n"
+    "Hello. This routine came up as planned and agentd is well. It gathers no facts, so without a model there is "
+    "nothing to tell."
+)
+
+
+class OfflineProvider(LLMProvider):
+    """Lay out the facts that a conversation holds, under a first line that says so."""
+
+    kind: ClassVar[str] = "offline"
+
+    def __init__(self, *, name: str = "offline") -> None:
+        self.name = name
+
+    @property
+    def model_name(self) -> str:
+        return "none"
+
+    def supports_function_calling(self) -> bool:
+        return False
+
+    async def chat(
+        self,
+        messages: Sequence[LLMMessage],
+        functions: Sequence[Json] | None = None,
+        temperature: float | None = None,
+        **kw: Any,
+    ) -> LLMResponse:
+        facts = [fact for message in messages if message.role != "assistant" for fact in unwrap(message.content)]
+        return LLMResponse(content=report(facts), model=self.model_name)
+
+
+def report(facts: Sequence[Fact]) -> str:
+    """Return the facts as a Markdown report: what changed first, what failed marked as such."""
+    if not facts:
+        return _GREETING
+    parts = [_NOTICE]
+    changes = [f"- {title(fact.name)}: {change}" for fact in facts for change in fact.changes]
+    if changes:
+        parts.append("## What changed\n\n" + "\n".join(changes))
+    parts += [f"## {title(fact.name)}\n\n{_body(fact)}" for fact in facts]
+    return "\n\n".join(parts) + "\n"
+
+
+def _body(fact: Fact) -> str:
+    text = fact.text.strip()
+    if fact.ok:
+        return text or "nothing"
+    return f"**This could not be gathered** ({fact.tool}):\n\n{text or 'no reason was given'}"

@@ -1,0 +1,220 @@
+"""The life of one call to a vendor, from a conversation to an answer or an error of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+import structlog
+
+from daemon.errors import BadKey, ConfigError, Fatal, Fault, ProviderError, Transport
+from daemon.models import Json, LLMMessage, LLMResponse
+from daemon.providers import faults
+from daemon.providers.base import LLMProvider
+from daemon.providers.capabilities import capabilities as capabilities_of
+from daemon.providers.wire.base import Question, Wire
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+# Long enough for a slow network, short enough that a wrong address does not use up a run's time.
+CONNECT_TIMEOUT = 10.0
+# Translated tool lists kept per provider; a daemon has one list per routine in agent mode.
+_TOOL_LISTS = 64
+
+
+class Answer(NamedTuple):
+    """What came back, whatever its status."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class VendorProvider(LLMProvider):
+    """A model behind HTTP: subclasses bring the way there (`_post`), a `Wire` the language."""
+
+    def __init__(
+        self,
+        *,
+        model: str | None = None,
+        base_url: str | None = None,
+        wire: Wire,
+        name: str | None = None,
+        api_key: str | None = None,
+        needs_key: bool = False,
+        timeout: float = 300.0,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        capabilities: Mapping[str, Any] | None = None,
+        max_concurrency: int | None = None,
+    ) -> None:
+        self.name = name or self.kind
+        self.wire = wire
+        self._model = _required(model, self.name, "model", "the name that its vendor gives it")
+        self.base_url = _required(base_url, self.name, "base_url", "such as http://127.0.0.1:11434/v1").rstrip("/")
+        self.capabilities = capabilities_of(self._model, capabilities, provider=self.name)
+        self._vendor = urlsplit(self.base_url).netloc
+        self._api_key, self._needs_key = api_key, needs_key
+        self._timeout = timeout
+        self._temperature, self._max_tokens = temperature, max_tokens
+        self._slots = asyncio.Semaphore(max_concurrency) if max_concurrency else nullcontext()
+        self._tools: dict[int, tuple[Sequence[Json], bytes]] = {}
+        self._said: set[str] = set()
+
+    @property
+    def model_name(self) -> str:
+        return self._model
+
+    def supports_function_calling(self) -> bool:
+        return self.capabilities.tools
+
+    async def chat(
+        self,
+        messages: Sequence[LLMMessage],
+        functions: Sequence[Json] | None = None,
+        temperature: float | None = None,
+        **kw: Any,
+    ) -> LLMResponse:
+        functions = functions if self.capabilities.tools else None
+        question = Question(
+            model=self._model,
+            vendor=self._vendor,
+            messages=messages,
+            offers_tools=bool(functions),
+            temperature=self._allowed(self._temperature if temperature is None else temperature),
+            max_tokens=self._limited(kw.get("max_tokens") or self._max_tokens),
+            cache_key=f"routine:{kw['routine']}" if kw.get("routine") else None,
+            capabilities=self.capabilities,
+        )
+        try:
+            self._check_key()
+            body = self._body(question, functions)
+            async with self._slots:
+                answer = await self._sent(body)
+            return self._read(answer, question)
+        except ProviderError as error:
+            error.args = (self._signed(str(error)),)
+            raise
+
+    @abstractmethod
+    async def _post(self, path: str, body: bytes) -> Answer:
+        """Send a body and return what came back; raises Transport if nothing did."""
+
+    def _check_key(self) -> None:
+        where = f"[providers.{self.name}]"
+        if self._needs_key and not self._api_key:
+            raise BadKey(f"there is no key; set api_key_file or api_key_env in {where}")
+        if self._api_key and not re.fullmatch(r"[!-~]+", self._api_key):
+            raise BadKey(f"the key holds a character that no key has (a space, a line break?); check that of {where}")
+
+    def _body(self, question: Question, functions: Sequence[Json] | None) -> bytes:
+        body = _dumps(self.wire.body(question))
+        if not functions:  # an empty list is an error to most
+            return body
+        return b'%s,"tools":%s}' % (body[:-1], self._translated(functions))
+
+    def _translated(self, functions: Sequence[Json]) -> bytes:
+        """Return the functions in the vendor's language; the same list is translated once."""
+        key = id(functions)
+        if key not in self._tools:
+            if len(self._tools) >= _TOOL_LISTS:
+                self._tools.pop(next(iter(self._tools)))
+            # the list is kept too, so that its identity is not given to another one
+            self._tools[key] = functions, _dumps(self.wire.tools(functions))
+        return self._tools[key][1]
+
+    async def _sent(self, body: bytes) -> Answer:
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._post(self.wire.path, body)
+        except TimeoutError:
+            raise Transport(f"no answer within {self._timeout:g} s") from None
+
+    def _read(self, answer: Answer, question: Question) -> LLMResponse:
+        request_id = answer.headers.get("request-id") or answer.headers.get("x-request-id")
+        if answer.status != 200:
+            raise faults.from_response(*answer, provider=self.name)
+        try:
+            data = json.loads(answer.content)
+            if status := _hidden_failure(data):
+                raise faults.from_response(status, answer.headers, answer.content, provider=self.name)
+            response = self.wire.read(data, question)
+        except ProviderError as error:
+            error.request_id = error.request_id or request_id
+            raise
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            text = f"the answer is not of the agreed form but {faults.describe(answer.content)}"
+            raise Transport(text, request_id=request_id) from error
+        return replace(response, request_id=request_id or data.get("id"))
+
+    def _allowed(self, temperature: float | None) -> float | None:
+        """Return the temperature if the model takes it."""
+        span = self.capabilities.temperature
+        if temperature is None or (span and span[0] <= temperature <= span[1]):
+            return temperature
+        self._say_once("provider.param_dropped", param="temperature", value=temperature, takes=span)
+        return None
+
+    def _limited(self, max_tokens: int | None) -> int | None:
+        """Return the limit on the answer as the vendor can keep it."""
+        return max_tokens
+
+    def _say_once(self, event: str, *, param: str, **fields: Any) -> None:
+        if param not in self._said:
+            self._said.add(param)
+            log.warning(event, provider=self.name, model=self._model, param=param, **fields)
+
+    def _signed(self, text: str) -> str:
+        """Return an error's text under the provider's name, and without the key that a vendor may have repeated."""
+        text = f"{self.name} ({self._model}): {text}"
+        return text.replace(self._api_key, "[redacted]") if self._api_key else text
+
+
+async def in_thread(build: Callable[[], T]) -> T:
+    """Build a client off the event loop; what this machine lacks for it becomes an error of ours."""
+    try:
+        return await asyncio.to_thread(build)
+    except (ImportError, OSError) as error:  # a SOCKS proxy in the environment, a certificate file that is not there
+        raise Fatal(f"cannot be reached from this installation: {error}") from error
+
+
+def broken(error: BaseException, host: str) -> Transport:
+    """Return what the failure of a connection is to us; httpx and httpx2 call theirs by the same names."""
+    causes = [error]
+    while (cause := causes[-1].__cause__) is not None:
+        causes.append(cause)
+    names = {type(cause).__name__ for cause in causes}
+    said = str(causes[-1]) or type(causes[-1]).__name__
+    if names & {"ConnectError", "ConnectTimeout", "ProxyError", "PoolTimeout"}:
+        return Transport(f"no connection to {host}: {said}")
+    return Transport(f"the connection to {host} broke off: {said}")
+
+
+def _required(value: str | None, name: str, key: str, hint: str) -> str:
+    if value:
+        return value
+    raise ConfigError(
+        Fault(file="config.toml", key=f"providers.{name}.{key}", found="", problem="is missing", hint=hint)
+    )
+
+
+def _dumps(value: Any) -> bytes:
+    # half a character (a lone surrogate, from a file's name or a cut text) is no UTF-8: a question mark takes its place
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _hidden_failure(data: Any) -> int | None:
+    """Return the status of an error that came as a 200: gateways pass their vendors' errors on like that."""
+    error = data.get("error")
+    if not error or any(data.get(key) for key in ("choices", "content")):
+        return None
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, int) and 400 <= code < 600 else 200

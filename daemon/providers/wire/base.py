@@ -1,0 +1,145 @@
+"""What the languages have in common."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from daemon.models import FunctionCall, Json, LLMMessage, LLMResponse, new_id
+from daemon.providers.capabilities import Capabilities
+
+# The call that an answer's token limit cut through; this is what the model reads in place of a result.
+CUT_OFF = (
+    "the answer reached its limit of output tokens inside this call, so its arguments are incomplete; "
+    "make the call again with shorter arguments"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """One request to a model, before it is put into a language."""
+
+    model: str
+    vendor: str
+    """Who answers: the host. What one vendor's model thought is never shown to another vendor."""
+    messages: Sequence[LLMMessage]
+    offers_tools: bool
+    temperature: float | None
+    max_tokens: int | None
+    cache_key: str | None
+    """Requests that share it probably share their beginning."""
+    capabilities: Capabilities
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wire:
+    """One language."""
+
+    api: str
+    path: str
+    body: Callable[[Question], Json]
+    """The request without its tools."""
+    tools: Callable[[Sequence[Json]], list[Json]]
+    """The functions on offer; put into the request's `tools` as they are."""
+    read: Callable[[Json, Question], LLMResponse]
+    """Read an answer; raises ProviderError if it is a failure, and KeyError, TypeError, ValueError or AttributeError if
+    it is not of the agreed form."""
+
+
+def split_system(messages: Sequence[LLMMessage]) -> tuple[str, Sequence[LLMMessage]]:
+    """Take the system messages off the front.
+
+    A later one stays where it stands and is sent as the user's: vendors disagree about whether a system message may
+    come there, and moving it to the front would change a prefix that has already been sent.
+    """
+    count = next((index for index, message in enumerate(messages) if message.role != "system"), len(messages))
+    return "\n\n".join(message.content for message in messages[:count]), messages[count:]
+
+
+def own_blocks(message: LLMMessage, question: Question, api: str) -> list[Json] | None:
+    """Return what this vendor itself sent for that message, or None if somebody else did."""
+    extras = message.provider_extras
+    if not extras or extras.get("vendor") != question.vendor or extras.get("api") != api:
+        return None
+    blocks: list[Json] = extras["blocks"]
+    return blocks
+
+
+def extras(question: Question, api: str, blocks: Iterable[Json]) -> Json:
+    """Pack a vendor's own payload for the conversation to carry."""
+    return {"vendor": question.vendor, "model": question.model, "api": api, "blocks": list(blocks)}
+
+
+@dataclass(slots=True)
+class Ids:
+    """Calls under ids that the vendor takes: one vendor's ids may be too long or too odd for the next."""
+
+    changed: dict[str, str] = field(default_factory=dict)
+
+    def foreign(self, call: FunctionCall) -> str:
+        """Return an id for a call that another vendor's model made."""
+        given = call.id or ""
+        safe = given
+        # 40 characters is the strictest limit (OpenAI's), this alphabet the strictest pattern (Anthropic's)
+        if not re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", given):
+            safe = "call_" + hashlib.blake2b(given.encode("utf-8", "replace"), digest_size=12).hexdigest()
+            self.changed[given] = safe
+        return safe
+
+    def of_result(self, message: LLMMessage) -> str:
+        """Return the id of the call that a tool message answers."""
+        given = message.tool_call_id or ""
+        return self.changed.get(given, given)
+
+
+def fresh_id(given: object, taken: set[str]) -> str:
+    """Return the vendor's id for a call, or a new one if it sent none or repeats itself, as some local servers do."""
+    call_id = given if isinstance(given, str) and given and given not in taken else f"call_{new_id()}"
+    taken.add(call_id)
+    return call_id
+
+
+def taken_ids(question: Question) -> set[str]:
+    """Return the ids of all calls so far."""
+    return {call.id for message in question.messages for call in message.tool_calls if call.id}
+
+
+def read_arguments(given: Any) -> tuple[Json, str | None]:
+    """Return a call's arguments, or an empty table and why they could not be read."""
+    if given is None or (isinstance(given, str) and not given.strip()):
+        return {}, None
+    try:
+        value = json.loads(given, parse_constant=_refuse) if isinstance(given, str) else given
+    except RecursionError:
+        return {}, "the arguments are nested too deeply"
+    except ValueError as error:
+        return {}, f"the arguments are not JSON: {error}"
+    if isinstance(value, dict):
+        return value, None
+    return {}, f"the arguments must be a JSON object, not {type(value).__name__}"
+
+
+def _refuse(word: str) -> NoReturn:
+    """Refuse NaN and Infinity, which Python reads as JSON and nobody else does."""
+    message = f"{word} is not JSON"
+    raise ValueError(message)
+
+
+def sound(text: Any) -> str:
+    """Return a text that can be written down: half a character (a lone surrogate) cannot."""
+    if not isinstance(text, str):
+        return ""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def number(given: Any) -> int:
+    """Return a count; what a vendor leaves out, or sends as null, is none."""
+    return given if isinstance(given, int) else 0

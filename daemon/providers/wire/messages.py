@@ -1,0 +1,189 @@
+"""Messages: Anthropic's language, which MiniMax and some others speak too.
+
+Thinking comes in signed blocks that go back byte for byte, in order; newer models bind them to the exact conversation
+before them. So a turn is replayed as the list of blocks that it was, and blocks are told apart by type, never by place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from daemon.errors import Transport
+from daemon.models import FunctionCall, Json, LLMMessage, LLMResponse, Usage
+from daemon.providers.wire.base import (
+    CUT_OFF,
+    Ids,
+    Question,
+    Wire,
+    extras,
+    fresh_id,
+    number,
+    own_blocks,
+    read_arguments,
+    sound,
+    split_system,
+    taken_ids,
+)
+
+_API = "messages"
+_FINISH = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "refusal": "refusal",
+    "pause_turn": "pause",
+    "model_context_window_exceeded": "context",
+}
+_THINKING = ("thinking", "redacted_thinking")
+# The API demands a limit, and counts thinking towards it: a small one cuts answers off before they begin.
+_MAX_TOKENS = 16_384
+
+
+def _body(question: Question) -> Json:
+    row = question.capabilities
+    system, rest = split_system(question.messages)
+    limit = question.max_tokens or _MAX_TOKENS
+    body: Json = {"model": question.model, "max_tokens": limit, "messages": _messages(rest, question)}
+    if system.strip():
+        body["system"] = system
+    if question.temperature is not None:
+        body["temperature"] = question.temperature
+    if row.thinking:
+        body["thinking"] = row.thinking
+    if row.cache and question.offers_tools:
+        # writing the cache costs a quarter more than not caching, so only what will be sent again is worth it
+        body["cache_control"] = {"type": "ephemeral"}
+    return body | row.extra
+
+
+def _messages(messages: Sequence[LLMMessage], question: Question) -> list[Json]:
+    """Write the conversation down.
+
+    All results of a turn go into one user message, before any text. Empty texts are left out, as the API refuses them.
+    """
+    written: list[Json] = []
+    ids = Ids()
+    for message in messages:
+        if message.role == "assistant":
+            own = own_blocks(message, question, _API)
+            _add(written, "assistant", _rebuilt(message, ids) if own is None else own)
+        elif message.role == "tool":
+            _add(written, "user", [_result(message, ids)])
+        else:
+            _add(written, "user", _text(message.content))
+    return written
+
+
+def _add(written: list[Json], role: str, blocks: list[Json]) -> None:
+    if not blocks:
+        return
+    if written and written[-1]["role"] == role:
+        written[-1]["content"] = [*written[-1]["content"], *blocks]
+    else:
+        written.append({"role": role, "content": blocks})
+
+
+def _text(text: str) -> list[Json]:
+    return [{"type": "text", "text": text}] if text.strip() else []
+
+
+def _result(message: LLMMessage, ids: Ids) -> Json:
+    block: Json = {"type": "tool_result", "tool_use_id": ids.of_result(message)}
+    if message.content:
+        block["content"] = message.content
+    if not message.ok:
+        block["is_error"] = True
+    return block
+
+
+def _rebuilt(message: LLMMessage, ids: Ids) -> list[Json]:
+    """Write down what another vendor's model said; its reasoning means nothing here."""
+    uses = [
+        {"type": "tool_use", "id": ids.foreign(call), "name": call.name, "input": call.arguments}
+        for call in message.tool_calls
+    ]
+    return [*_text(message.content), *uses]
+
+
+def _tools(functions: Sequence[Json]) -> list[Json]:
+    return [
+        {
+            "name": function["name"],
+            "description": function.get("description", ""),
+            "input_schema": function.get("parameters") or {"type": "object", "properties": {}},
+        }
+        for function in functions
+    ]
+
+
+def _read(data: Json, question: Question) -> LLMResponse:
+    content = data["content"]
+    if not isinstance(content, list):
+        raise Transport("the answer holds no list of blocks")
+    finish = _FINISH.get(data.get("stop_reason") or "", "stop")
+    refused = finish == "refusal"
+    text = "\n\n".join(block["text"] for block in content if block["type"] == "text" and block["text"].strip())
+    if refused and not text:
+        text = (data.get("stop_details") or {}).get("explanation") or ""
+    calls = {} if refused or finish == "pause" else _calls(content, question)
+    last = len(content) - 1
+    if finish in ("length", "context") and last in calls:
+        calls[last] = replace(calls[last], arguments={}, invalid=CUT_OFF)
+    if finish == "tool_calls" and not calls:
+        finish = "stop"
+    return LLMResponse(
+        content=sound(text),
+        function_calls=tuple(calls.values()),
+        finish_reason="tool_calls" if calls and finish == "stop" else finish,
+        usage=_usage(data.get("usage") or {}),
+        reasoning=sound(_reasoning(content)),
+        provider_extras=extras(question, _API, [] if refused else _replayed(content, calls)),
+        model=data.get("model") or question.model,
+    )
+
+
+def _calls(content: Sequence[Json], question: Question) -> dict[int, FunctionCall]:
+    """Return the calls by their place in the content."""
+    taken = taken_ids(question)
+    calls = {}
+    for index, block in enumerate(content):
+        if block["type"] == "tool_use":
+            arguments, problem = read_arguments(block.get("input"))
+            call_id = fresh_id(block.get("id"), taken)
+            calls[index] = FunctionCall(name=block["name"], arguments=arguments, id=call_id, invalid=problem)
+    return calls
+
+
+def _replayed(content: Sequence[Json], calls: dict[int, FunctionCall]) -> list[Json]:
+    """Return the blocks as they will be sent back: the same objects, but for what the API sends and then refuses."""
+    blocks = []
+    for index, block in enumerate(content):
+        call = calls.get(index)
+        if call and (call.id != block.get("id") or not isinstance(block.get("input"), dict)):
+            blocks.append({**block, "id": call.id, "input": call.arguments})
+        elif block["type"] != "text" or block["text"].strip():
+            blocks.append(block)
+    while blocks and blocks[-1]["type"] in _THINKING:
+        blocks.pop()  # "The final block in an assistant message cannot be `thinking`": what was cut off, or a stall
+    return blocks
+
+
+def _reasoning(content: Sequence[Json]) -> str:
+    return "\n\n".join(block["thinking"] for block in content if block["type"] == "thinking" and block["thinking"])
+
+
+def _usage(usage: dict[str, Any]) -> Usage:
+    read, write = number(usage.get("cache_read_input_tokens")), number(usage.get("cache_creation_input_tokens"))
+    return Usage(
+        input=number(usage.get("input_tokens")) + read + write,  # `input_tokens` is the uncached part only
+        cache_read=read,
+        cache_write=write,
+        output=number(usage.get("output_tokens")),
+        reasoning=number((usage.get("output_tokens_details") or {}).get("thinking_tokens")),
+    )
+
+
+MESSAGES = Wire(api=_API, path="/v1/messages", body=_body, tools=_tools, read=_read)
