@@ -8,10 +8,10 @@ import stat
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 from zoneinfo import ZoneInfo, available_timezones
 
-from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr
 
 from daemon.definitions import (
     Conflict,
@@ -23,11 +23,14 @@ from daemon.definitions import (
     Wrong,
     did_you_mean,
     display,
+    dotted,
     load_toml,
+    shown,
 )
 from daemon.errors import ConfigError, Fault
 
-KINDS = ("openai", "claude", "minimax", "open_source", "offline", "scripted")
+Kind: TypeAlias = Literal["openai", "claude", "minimax", "open_source", "offline", "scripted"]
+KINDS: tuple[str, ...] = get_args(Kind)
 _NEED_MODEL = ("openai", "claude", "minimax", "open_source")
 _NEED_KEY = ("openai", "claude", "minimax")
 # What people usually call the variable: named in a hint, never read unless api_key_env says so.
@@ -54,6 +57,12 @@ def known_zone(name: Any) -> Any:
     raise Wrong("unknown time zone", hint=hint if len(hint) < 100 else 'zones look like "Europe/Berlin"')
 
 
+def _address(value: str) -> str:
+    if not re.match(r"https?://[^\s/]+", value):
+        raise Wrong('expected an address, like "http://127.0.0.1:11434/v1"')
+    return value
+
+
 Zone: TypeAlias = Annotated[str, BeforeValidator(known_zone)]
 Name = Annotated[str, Field(min_length=1)]
 
@@ -74,17 +83,17 @@ class AgentConfig(Table):
 class ProviderConfig(Table):
     """One model and the way to it."""
 
-    kind: Literal["openai", "claude", "minimax", "open_source", "offline", "scripted"]
+    kind: Kind
     """Which family of providers."""
     model: Name | None = None
     """The model's name, as its vendor writes it."""
-    base_url: str | None = Field(default=None, pattern=r"^https?://[^\s/]+")
+    base_url: Annotated[str, AfterValidator(_address)] | None = None
     """Another server that speaks the same language."""
     api: Literal["responses", "chat"] | None = None
     """Kind openai: which of its two interfaces; by default Responses on its vendor's own host, else Chat."""
     region: Literal["cn", "intl"] | None = None
     """Kind minimax: which of its two sites holds the account."""
-    api_key: SecretStr | None = None
+    api_key: SecretStr | None = Field(default=None, min_length=1)
     """The key itself, if this file is yours alone (0600)."""
     api_key_file: Name | None = None
     """A file that holds the key (yours, 0600)."""
@@ -228,14 +237,14 @@ def _known_provider(config: Config) -> Iterator[Conflict]:
 def _sound_names(config: Config) -> Iterator[Conflict]:
     for name in config.providers:
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
-            yield Conflict(f"providers.{name}", "a provider's name is made of a-z, 0-9, - and _", name)
+            yield Conflict(dotted("providers", name), "a provider's name is made of a-z, 0-9, - and _", name)
 
 
 def _model_where_needed(config: Config) -> Iterator[Conflict]:
     for name, provider in config.providers.items():
         if provider.kind in _NEED_MODEL and provider.model is None:
             problem = f"is missing; kind {provider.kind} needs the name of a model"
-            yield Conflict(f"providers.{name}.model", problem)
+            yield Conflict(dotted("providers", name, "model"), problem)
 
 
 def _address_where_needed(config: Config) -> Iterator[Conflict]:
@@ -243,7 +252,7 @@ def _address_where_needed(config: Config) -> Iterator[Conflict]:
         if provider.kind == "open_source" and provider.base_url is None:
             hint = 'Ollama: base_url = "http://127.0.0.1:11434/v1"'
             problem = "is missing; kind open_source needs the server's address"
-            yield Conflict(f"providers.{name}.base_url", problem, hint=hint)
+            yield Conflict(dotted("providers", name, "base_url"), problem, hint=hint)
 
 
 def _keys_of_one_kind(config: Config) -> Iterator[Conflict]:
@@ -251,7 +260,7 @@ def _keys_of_one_kind(config: Config) -> Iterator[Conflict]:
         for key, kind in (("api", "openai"), ("region", "minimax"), ("replies", "scripted")):
             value = getattr(provider, key)
             if value and provider.kind != kind:
-                yield Conflict(f"providers.{name}.{key}", f"only kind {kind} takes it", value)
+                yield Conflict(dotted("providers", name, key), f"only kind {kind} takes it", value)
 
 
 RULES = (
@@ -268,11 +277,11 @@ def _key_in(path: Path, file: str, key: str) -> SecretStr:
         text = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         problem = f"the key cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8 text'}"
-        raise ConfigError(Fault(file=file, key=key, found=display(path), problem=problem)) from None
+        raise ConfigError(Fault(file=file, key=key, found=shown(str(path)), problem=problem)) from None
     if not text or "\n" in text:
         problem = "holds no key" if not text else "holds more than one line"
         hint = "the key alone, on one line"
-        raise ConfigError(Fault(file=file, key=key, found=display(path), problem=f"the file {problem}", hint=hint))
+        raise ConfigError(Fault(file=file, key=key, found=shown(str(path)), problem=f"the file {problem}", hint=hint))
     return SecretStr(text)
 
 
@@ -282,12 +291,12 @@ def _refuse_if_open(path: Path, file: str, key: str) -> None:
         about = path.stat()
     except OSError as error:
         problem = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
-        raise ConfigError(Fault(file=file, key=key, found=display(path), problem=problem)) from None
+        raise ConfigError(Fault(file=file, key=key, found=shown(str(path)), problem=problem)) from None
     mode = stat.S_IMODE(about.st_mode)
     if about.st_uid not in (os.geteuid(), 0):
         problem, hint = f"belongs to another user (uid {about.st_uid})", f"chown it to uid {os.geteuid()}"
     elif mode & 0o077:
-        problem, hint = f"others may read the key (mode {mode:04o})", f"chmod 600 {path}"
+        problem, hint = f"others may read or write the key (mode {mode:04o})", f"chmod 600 {display(path)}"
     else:
         return
-    raise ConfigError(Fault(file=file, key=key, found=display(path), problem=problem, hint=hint))
+    raise ConfigError(Fault(file=file, key=key, found=shown(str(path)), problem=problem, hint=hint))

@@ -10,6 +10,7 @@ that depends on it.
 """
 
 from daemon.definitions.reading import Conflict, Rule, as_fault, load_toml, parse, read_toml
+from daemon.definitions.shape import dotted
 from daemon.definitions.values import (
     Duration,
     Items,
@@ -36,6 +37,7 @@ __all__ = [
     "at_least",
     "did_you_mean",
     "display",
+    "dotted",
     "format_duration",
     "load_toml",
     "nearest",

@@ -41,8 +41,8 @@ _KIND = {
     "dict_type": _TABLE,
     "model_type": _TABLE,
     "model_attributes_type": _TABLE,
-    "too_short": "needs at least {min_length}",
-    "too_long": "takes at most {max_length}",
+    "too_short": "needs at least {min_length} of them",
+    "too_long": "takes at most {max_length} of them",
     "datetime_type": "expected a date with time, like 2026-12-01T09:00:00+01:00, without quotes",
     "timezone_aware": "needs its offset from UTC, like 2026-12-01T09:00:00+01:00",
     "date_type": "expected a date, like 2026-12-01, without quotes",
@@ -96,6 +96,8 @@ def findings_of(error: ValidationError, data: Json, model: type[BaseModel]) -> l
 def _sentence(kind: str, context: Mapping[str, Any], message: str) -> str:
     if cause := context.get("error"):  # raised by a validator of ours, in words of ours
         return str(cause)
+    if kind == "too_short" and context["min_length"] == 1:
+        kind = "string_too_short"
     if kind not in _KIND:
         message = message.removeprefix("Input ")
         return message[:1].lower() + message[1:]
@@ -119,9 +121,9 @@ def _hint(kind: str, path: Loc, value: Any, context: Mapping[str, Any], model: t
         case "string_type" if isinstance(value, int | float):
             return f'write "{value}"' if not isinstance(value, bool) else ""
         case "tuple_type" | "list_type" if isinstance(value, str):
-            return f"write [{json.dumps(value, ensure_ascii=False)}]" if not may_be_secret(value, dotted(path)) else ""
+            return f"write [{json.dumps(value, ensure_ascii=False)}]" if not may_be_secret(value, dotted(*path)) else ""
         case "tuple_type" | "list_type" if isinstance(value, dict) and path:
-            return f"write [[{dotted(path)}]] with two brackets"
+            return f"write [[{dotted(*path)}]] with two brackets"
     return ""
 
 

@@ -80,7 +80,7 @@ def _faults(
     """Yield every fault of data that did not validate, then those the rules still find in the rest."""
     findings = findings_of(error, data, model)
     for finding in findings:
-        key = dotted(finding.path)
+        key = dotted(*finding.path)
         found = "" if finding.missing else shown(finding.input, key)
         yield Fault(file=file, key=key, found=found, problem=" or ".join(finding.problems), hint=finding.hint)
     broken = {finding.path for finding in findings}

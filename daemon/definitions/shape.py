@@ -36,7 +36,8 @@ def _index(part: int | str, node: list[Any]) -> bool:
     return isinstance(part, int) and part < len(node)
 
 
-def dotted(path: Loc) -> str:
+def dotted(*path: int | str) -> str:
+    """Return a place in a file as its writer would name it: `gather[1].args`."""
     text = ""
     for part in path:
         if isinstance(part, int):
