@@ -239,6 +239,8 @@ class Crontab:
     """Minute or hour starts with a star."""
     _calendar: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
     """Matching days by the month's shape (weekday of its first, length): there are only 28 shapes."""
+    _listed: dict[tuple[int, tzinfo], _ShiftedDay] = field(default_factory=dict, compare=False, repr=False)
+    """The shifted days met last: a job of every minute asks for the same day 1440 times."""
 
     def next(self, after: datetime, zone: tzinfo) -> datetime | None:
         """Return the first instant strictly after `after`, in UTC, or None if there is none in 50 years."""
@@ -284,17 +286,17 @@ class Crontab:
         return None if found is None else datetime.fromtimestamp(found, UTC)
 
     def _matching_days(self, ordinal: int, step: int) -> Iterator[int]:
-        """Yield the ordinals of matching local days, from `ordinal` on, forwards or backwards."""
+        """Yield the ordinals of matching local days from `ordinal` on, until 50 years have none."""
         start = date.fromordinal(ordinal)
-        year, month = start.year, start.month
-        for _ in range(HORIZON_MONTHS):
-            if not MINYEAR < year < MAXYEAR:
-                return
+        year, month, barren = start.year, start.month, 0
+        while barren < HORIZON_MONTHS and MINYEAR < year < MAXYEAR:
+            barren += 1
             if month in self.months:
                 eve = date(year, month, 1).toordinal() - 1
                 length = date(year + month // 12, month % 12 + 1, 1).toordinal() - 1 - eve
                 for day in self._days_in((eve + 1) % 7, length)[::step]:
                     if (eve + day - ordinal) * step >= 0:
+                        barren = 0
                         yield eve + day
             year, month = divmod(year * 12 + month - 1 + step, 12)
             month += 1
@@ -321,6 +323,8 @@ class Crontab:
 
     def _instants(self, ordinal: int, zone: tzinfo) -> _Instants:
         """Return the instants of one local day."""
+        if listed := self._listed.get((ordinal, zone)):
+            return listed
         midnight = datetime.fromordinal(ordinal)
         # fold tells which of two equal wall times is meant, so these two see every jump that touches the day
         before = _offset(midnight.replace(tzinfo=zone, fold=0))
@@ -334,7 +338,9 @@ class Crontab:
         for wall in (local + 60 * (60 * hour + minute) for hour in self.hours for minute in self.minutes):
             real = [s for s in (wall - before,) if s < jump] + [s for s in (wall - after,) if s >= jump]
             seconds.update(real if follows_wall else (real or [jump])[:1])
-        return _ShiftedDay(sorted(seconds))
+        if len(self._listed) > 3:
+            self._listed.clear()
+        return self._listed.setdefault((ordinal, zone), _ShiftedDay(sorted(seconds)))
 
 
 class _Instants(Protocol):
