@@ -33,6 +33,8 @@ class StateLock:
         """Let the next daemon in. The file stays: removing it would let two daemons lock two files of one name."""
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
+            # in so many words: a child started this instant may hold a copy until it has come as far as its exec
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = None
 

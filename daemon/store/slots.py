@@ -245,9 +245,9 @@ def _open(connection: sqlite3.Connection, claim: Claim, definition: str, now: da
 
 
 def _forget_the_future(connection: sqlite3.Connection, routine: str, now: int) -> None:
-    """Drop rows that tell of slots still to come as missed.
+    """Drop rows that tell of slots still to come: they are accounted for anew, as far as they have passed.
 
-    A clock that had jumped to 2031 and was put right left them; they would mute the routine until then.
+    A clock that had jumped to 2031 and was put right left them, and they would mute the routine until then.
     """
     connection.execute(
         "DELETE FROM slot WHERE routine = ? AND last > ? AND run_id IS NULL AND event IS NULL", (routine, now)

@@ -2,7 +2,7 @@
 
 CREATE TABLE memory_item (
     id       INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,    -- never used again: the index knows an item as -id
-    "key"    TEXT    NOT NULL UNIQUE,
+    key      TEXT    NOT NULL UNIQUE,
     category TEXT    NOT NULL,
     run_id   TEXT,                                          -- the run that stored it, if one did
     tainted  INTEGER NOT NULL DEFAULT 0,

@@ -1,0 +1,218 @@
+"""Every scheduled moment is accounted for exactly once."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from daemon.errors import NotFound
+from daemon.models import Outcome, Reason, Status
+from tests.store.conftest import START, Clock, Ledger
+
+HOUR = timedelta(hours=1)
+
+
+def at(hour: float) -> datetime:
+    return START + hour * HOUR
+
+
+async def told(ledger: Ledger, routine: str = "daily") -> list[tuple[float, float, int, str, str | None]]:
+    """Return the ledger's rows, oldest first, with hours since START."""
+    return [
+        ((row.first - START) / HOUR, (row.last - START) / HOUR, row.count, row.outcome, row.reason)
+        for row in reversed(await ledger.journal.slots(routine))
+    ]
+
+
+async def missed(ledger: Ledger, first: float, last: float, count: int, reason: Reason = Reason.DOWN) -> None:
+    outcome = Outcome.MISSED if reason is Reason.DOWN else Outcome.SKIPPED
+    await ledger.journal.account("daily", first=at(first), last=at(last), count=count, outcome=outcome, reason=reason)
+
+
+# --- baselines
+
+
+async def test_a_new_routine_and_a_changed_schedule_start_from_now(ledger: Ledger, clock: Clock) -> None:
+    first = await ledger.journal.set_baselines({"a": "1", "b": "1"})
+    assert {state.baseline for state in first.values()} == {START}
+    later = clock.turn(hours=5)
+    states = await ledger.journal.set_baselines({"a": "1", "b": "2", "c": "1"})
+    assert {name: state.baseline for name, state in states.items()} == {"a": START, "b": later, "c": later}
+    assert await ledger.journal.routine_states() == states
+
+
+async def test_a_routine_that_is_gone_for_a_while_keeps_what_is_known_of_it(ledger: Ledger, clock: Clock) -> None:
+    await ledger.journal.set_baselines({"a": "1"})
+    clock.turn(hours=1)
+    assert (await ledger.journal.set_baselines({}))["a"].baseline == START
+
+
+async def test_resuming_starts_a_new_baseline_and_pausing_does_not(ledger: Ledger, clock: Clock) -> None:
+    await ledger.journal.set_baselines({"a": "1"})
+    clock.turn(hours=1)
+    await ledger.journal.set_paused("a", True)
+    state = (await ledger.journal.routine_states())["a"]
+    assert (state.paused, state.baseline) == (True, START)
+    resumed = clock.turn(hours=1)
+    await ledger.journal.set_paused("a", False)
+    clock.turn(hours=1)
+    await ledger.journal.set_paused("a", False)  # was not paused any more: nothing to resume
+    state = (await ledger.journal.routine_states())["a"]
+    assert (state.paused, state.baseline) == (False, resumed)
+
+
+async def test_a_changed_schedule_does_not_resume_a_paused_routine(ledger: Ledger) -> None:
+    await ledger.journal.set_baselines({"a": "1"})
+    await ledger.journal.set_paused("a", True)
+    assert (await ledger.journal.set_baselines({"a": "2"}))["a"].paused
+
+
+async def test_only_a_known_routine_can_be_paused(ledger: Ledger) -> None:
+    with pytest.raises(NotFound, match="there is no routine 'b'"):
+        await ledger.journal.set_paused("b", True)
+
+
+# --- claims
+
+
+async def test_a_slot_is_given_once(ledger: Ledger) -> None:
+    claim = ledger.claim(lateness=2.5)
+    first, second = await ledger.journal.open_slots([claim, claim])
+    assert first is not None
+    assert second is None
+    assert await ledger.journal.open_slots([claim]) == [None]
+    (row,) = await ledger.journal.slots()
+    assert (row.run, row.outcome, row.lateness, row.first, row.last) == (first.id, "ran", 2.5, START, START)
+    assert await ledger.journal.definition(first.definition) == claim.definition
+
+
+async def test_a_run_starts_queued_with_what_its_claim_says(ledger: Ledger) -> None:
+    claim = ledger.claim(goal="say \ud800 hello", not_before=at(1), outcome=Outcome.LATE)
+    (run,) = await ledger.journal.open_slots([claim])
+    assert run is not None
+    assert (run.status, run.not_before, run.goal) == (Status.QUEUED, at(1), "say ? hello")
+    assert await ledger.journal.get(run.id) == run
+
+
+async def test_the_same_moment_is_a_slot_of_every_routine(ledger: Ledger) -> None:
+    runs = await ledger.journal.open_slots([ledger.claim("a"), ledger.claim("b")])
+    assert [run.routine for run in runs if run] == ["a", "b"]
+
+
+async def test_an_event_is_unique_by_its_id_and_not_by_its_moment(ledger: Ledger) -> None:
+    claims = [ledger.claim(event=event) for event in ("client:1", "client:2", "client:1")]
+    first, second, third = await ledger.journal.open_slots([*claims])
+    assert first is not None
+    assert second is not None
+    assert third is None
+    assert await ledger.journal.run_of_event("daily", "client:1") == first
+    assert await ledger.journal.run_of_event("other", "client:1") is None
+    (scheduled,) = await ledger.journal.open_slots([ledger.claim()])
+    assert scheduled is not None
+
+
+async def test_ten_thousand_slots_share_one_definition(ledger: Ledger) -> None:
+    claims = [ledger.claim(f"r{number}") for number in range(1_000)]
+    runs = await ledger.journal.open_slots(claims)
+    assert len({run.id for run in runs if run}) == 1_000
+    assert len({run.definition for run in runs if run}) == 1
+
+
+# --- slots without a run
+
+
+async def test_misses_in_a_row_for_one_reason_share_a_row(ledger: Ledger, clock: Clock) -> None:
+    clock.turn(hours=20)
+    await missed(ledger, 1, 4, 4)
+    await missed(ledger, 5, 5, 1)
+    await missed(ledger, 6, 7, 2, Reason.PAUSED)
+    await missed(ledger, 8, 8, 1)
+    assert await told(ledger) == [
+        (1, 5, 5, "missed", "down"),
+        (6, 7, 2, "skipped", "paused"),
+        (8, 8, 1, "missed", "down"),
+    ]
+
+
+async def test_a_run_between_two_misses_keeps_them_apart(ledger: Ledger, clock: Clock) -> None:
+    clock.turn(hours=20)
+    await missed(ledger, 1, 2, 2)
+    await ledger.journal.open_slots([ledger.claim(slot=at(3))])
+    await missed(ledger, 4, 4, 1)
+    assert await told(ledger) == [
+        (1, 2, 2, "missed", "down"),
+        (3, 3, 1, "ran", None),
+        (4, 4, 1, "missed", "down"),
+    ]
+
+
+async def test_a_slot_is_not_counted_twice(ledger: Ledger, clock: Clock) -> None:
+    clock.turn(hours=20)
+    await missed(ledger, 1, 4, 4)
+    await missed(ledger, 1, 4, 4)
+    await missed(ledger, 2, 3, 2)
+    await missed(ledger, 1, 6, 6)
+    await missed(ledger, 6, 6, 1, Reason.OVERLAP)
+    assert await told(ledger) == [(1, 6, 6, "missed", "down")]
+
+
+async def test_a_longer_stretch_for_another_reason_adds_only_its_new_end(ledger: Ledger, clock: Clock) -> None:
+    clock.turn(hours=20)
+    await missed(ledger, 1, 4, 4)
+    await missed(ledger, 1, 5, 5, Reason.PAUSED)
+    assert await told(ledger) == [(1, 4, 4, "missed", "down"), (5, 5, 1, "skipped", "paused")]
+
+
+async def test_a_slot_that_was_told_as_missed_is_not_given_to_a_run(ledger: Ledger, clock: Clock) -> None:
+    clock.turn(hours=20)
+    await missed(ledger, 1, 4, 4)
+    claims = [ledger.claim(slot=at(hour)) for hour in (0, 1, 2, 4, 5)]
+    assert [run is not None for run in await ledger.journal.open_slots(claims)] == [True, False, False, False, True]
+
+
+async def test_accounted_until_is_the_newest_scheduled_slot(ledger: Ledger, clock: Clock) -> None:
+    assert await ledger.journal.accounted_until("daily") is None
+    clock.turn(hours=20)
+    await missed(ledger, 1, 4, 4)
+    assert await ledger.journal.accounted_until("daily") == at(4)
+    await ledger.journal.open_slots([ledger.claim(slot=at(5)), ledger.claim(slot=at(9), event="manual")])
+    assert await ledger.journal.accounted_until("daily") == at(5)
+    assert await ledger.journal.accounted_until("other") is None
+
+
+async def test_a_clock_that_was_wrong_for_a_while_does_not_mute_a_routine(ledger: Ledger, clock: Clock) -> None:
+    years = 5 * 365 * 24
+    await ledger.journal.open_slots([ledger.claim(slot=at(-3))])
+    await missed(ledger, -2, -1, 2)
+    clock.turn(hours=years)
+    await missed(ledger, 0, years - 1, years)
+    await ledger.journal.open_slots([ledger.claim(slot=at(years))])
+    clock.now = at(2)
+    assert await ledger.journal.accounted_until("daily") == at(-3)
+    await missed(ledger, -2, 1, 4)
+    (run,) = await ledger.journal.open_slots([ledger.claim(slot=at(2))])
+    assert run is not None
+    assert await told(ledger) == [
+        (-3, -3, 1, "ran", None),
+        (-2, 1, 4, "missed", "down"),
+        (2, 2, 1, "ran", None),
+        (years, years, 1, "ran", None),
+    ]
+
+
+async def test_a_run_whose_gate_was_closed_makes_its_slot_skipped(ledger: Ledger) -> None:
+    run = await ledger.running()
+    await ledger.journal.end(run.to(Status.SKIPPED, detail="nothing changed"))
+    other = await ledger.running()
+    await ledger.journal.end(other.to(Status.SKIPPED), reason=Reason.BUDGET)
+    rows = [(row.run, row.outcome, row.reason) for row in await ledger.journal.slots("daily")]
+    assert rows == [(other.id, "skipped", "budget"), (run.id, "skipped", "gate")]
+
+
+async def test_slots_are_listed_newest_first_and_no_more_than_wanted(ledger: Ledger, clock: Clock) -> None:
+    clock.turn(hours=20)
+    claims = [ledger.claim(name, slot=at(hour)) for name in "ab" for hour in range(5)]
+    await ledger.journal.open_slots(claims)
+    assert [row.first for row in await ledger.journal.slots("a", limit=2)] == [at(4), at(3)]
+    assert [row.first for row in await ledger.journal.slots(limit=3)] == [at(4), at(4), at(3)]
