@@ -92,7 +92,8 @@ def _read(data: Json, question: Question) -> LLMResponse:
     calls = {} if refused else _calls(output, question)
     if finish == "length" and output and len(output) - 1 in calls:
         calls[len(output) - 1] = replace(calls[len(output) - 1], arguments={}, invalid=CUT_OFF)
-    blocks = [] if refused else [_replayed(item, calls.get(index)) for index, item in enumerate(output)]
+    kept = [] if refused else [(index, item) for index, item in enumerate(output) if not _lost(item)]
+    blocks = [_replayed(item, calls.get(index)) for index, item in kept]
     while blocks and blocks[-1].get("type") == "reasoning":
         blocks.pop()  # "provided without its required following item": what the token limit cut off, or a stall
     return LLMResponse(
@@ -138,6 +139,11 @@ def _calls(output: Sequence[Json], question: Question) -> dict[int, FunctionCall
             call_id = fresh_id(item.get("call_id"), taken)
             calls[index] = FunctionCall(name=item["name"], arguments=arguments, id=call_id, invalid=problem)
     return calls
+
+
+def _lost(item: Json) -> bool:
+    """Tell whether an item cannot be sent back: reasoning that came unsealed stays with the vendor, who forgets it."""
+    return item.get("type") == "reasoning" and not item.get("encrypted_content")
 
 
 def _replayed(item: Json, call: FunctionCall | None) -> Json:
