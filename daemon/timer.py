@@ -99,7 +99,7 @@ class KernelTimer:
 
     def _readable(self) -> None:
         try:
-            os.read(self._fd, 8)
+            self._calls.read(self._fd)
         except BlockingIOError:
             return  # set again between the ringing and our reading
         except OSError as error:
@@ -117,8 +117,8 @@ class KernelTimer:
 class SleepTimer:
     """Sleeps of at most a minute, for systems without timerfd."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, *, longest: float = LONGEST_SLEEP) -> None:
+        self._clock, self._longest = clock, longest
         self._at: datetime | None = None
         self._sleep: asyncio.TimerHandle | None = None
 
@@ -141,8 +141,8 @@ class SleepTimer:
         if self._sleep:
             self._sleep.cancel()
         now = self._clock.now()
-        wait = LONGEST_SLEEP if self._at is None else (self._at - now).total_seconds()
-        wait = max(0.0, min(wait, LONGEST_SLEEP))
+        wait = self._longest if self._at is None else (self._at - now).total_seconds()
+        wait = max(0.0, min(wait, self._longest))
         self._sleep = self._loop.call_later(wait, self._get_up, now, self._loop.time())
 
     def _get_up(self, wall: datetime, monotonic: float) -> None:
@@ -162,7 +162,7 @@ class SleepTimer:
 
 
 class TimerCalls(Protocol):
-    """The two calls a KernelTimer makes; reading is reading."""
+    """The calls a KernelTimer makes."""
 
     def create(self) -> int:
         """Return a new descriptor."""
@@ -170,13 +170,21 @@ class TimerCalls(Protocol):
     def settime(self, fd: int, nanoseconds: int) -> None:
         """Ring at this absolute instant; OSError, with ECANCELED although it is armed."""
 
+    def read(self, fd: int) -> None:
+        """Take note that it rang; OSError, with ECANCELED if the clock was set."""
+
 
 def system_calls() -> TimerCalls:
     """Return the standard library's calls, which it has from 3.13 on, else libc's."""
     return StandardCalls() if hasattr(os, "timerfd_create") else LibcCalls()
 
 
-class StandardCalls:
+class _Reads:
+    def read(self, fd: int) -> None:
+        os.read(fd, 8)
+
+
+class StandardCalls(_Reads):
     """`os.timerfd_*`."""
 
     def create(self) -> int:
@@ -197,7 +205,7 @@ class _Itimerspec(ctypes.Structure):
     _fields_ = (("interval", _Timespec), ("value", _Timespec))
 
 
-class LibcCalls:
+class LibcCalls(_Reads):
     """timerfd by ctypes."""
 
     def __init__(self) -> None:

@@ -1,0 +1,60 @@
+"""Where this host lives and which machine it is."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from daemon.clock import SystemClock, host_zone, machine_id
+
+
+def host(root: Path, *, localtime: str = "", timezone: str = "") -> Path:
+    (root / "etc").mkdir()
+    if localtime:
+        (root / "etc/localtime").symlink_to(localtime)
+    if timezone:
+        (root / "etc/timezone").write_text(timezone)
+    return root
+
+
+def test_the_clock_tells_utc() -> None:
+    now = SystemClock().now()
+    assert now.tzinfo is UTC
+    assert abs(now - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("env", "localtime", "timezone", "zone"),
+    [
+        ({"TZ": "Asia/Tokyo"}, "/usr/share/zoneinfo/Europe/Berlin", "", "Asia/Tokyo"),
+        ({"TZ": ":Asia/Tokyo"}, "", "", "Asia/Tokyo"),
+        ({"TZ": "/usr/share/zoneinfo/Asia/Tokyo"}, "", "", "Asia/Tokyo"),
+        # a POSIX rule names no zone of the database
+        ({"TZ": "CET-1CEST,M3.5.0,M10.5.0/3"}, "/usr/share/zoneinfo/Europe/Berlin", "", "Europe/Berlin"),
+        ({"TZ": "Mars/Olympus"}, "", "Europe/Paris\n", "Europe/Paris"),
+        ({"TZ": "Europe"}, "", "", "UTC"),
+        ({"TZ": "../etc/passwd"}, "", "", "UTC"),
+        ({}, "../usr/share/zoneinfo/Europe/Berlin", "", "Europe/Berlin"),
+        ({}, "/var/db/timezone/zoneinfo/America/Argentina/Salta", "", "America/Argentina/Salta"),
+        ({}, "/usr/share/zoneinfo/posix/Europe/Berlin", "", "Europe/Berlin"),
+        ({}, "/usr/share/zoneinfo/Europe/Berlin", "Europe/Paris\n", "Europe/Berlin"),
+        ({}, "/etc/my-own-rules", "# by hand\nEurope/Paris\n", "Europe/Paris"),
+        ({}, "/usr/share/zoneinfo/Etc/UTC", "", "UTC"),
+        ({}, "", "", "UTC"),
+    ],
+)
+def test_the_zone_of_the_host_is_found_as_libc_finds_it(
+    tmp_path: Path, env: dict[str, str], localtime: str, timezone: str, zone: str
+) -> None:
+    assert host_zone(env, host(tmp_path, localtime=localtime, timezone=timezone)) == zone
+
+
+def test_a_machine_keeps_its_id(tmp_path: Path) -> None:
+    root = host(tmp_path)
+    nameless = machine_id(root)
+    (root / "etc/machine-id").write_text("uninitialized\n")
+    assert machine_id(root) == nameless
+    (root / "etc/machine-id").write_text("3d1219c7c4c5404aaa1f6d2a48adfda4\n")
+    assert machine_id(root) == "3d1219c7c4c5404aaa1f6d2a48adfda4"
