@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
 from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr
@@ -183,6 +183,11 @@ class Config(Table):
 
     _file: Path = PrivateAttr(default=Path("config.toml"))
 
+    def at(self, file: Path) -> Self:
+        """Return this config as read from `file`, to whose folder its paths are relative."""
+        self._file = file.absolute()
+        return self
+
     @property
     def file(self) -> Path:
         return self._file
@@ -220,8 +225,7 @@ class Config(Table):
 
 def load_config(path: Path) -> Config:
     """Return the config of this file; ConfigError with all its faults."""
-    config = load_toml(path, Config, RULES)
-    config._file = path.absolute()
+    config = load_toml(path, Config, RULES).at(path)
     for name, provider in config.providers.items():
         if provider.api_key is not None:
             _refuse_if_open(path, display(path), f"providers.{name}.api_key")

@@ -1,0 +1,123 @@
+"""`agentd validate`: everything that is wrong in config, policy and routines, at once and without a daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from daemon.config import Config, load_config
+from daemon.definitions import display, read_toml
+from daemon.errors import ConfigError, Fault
+from daemon.places import config_places, find_state
+from daemon.policy import Policy
+from daemon.routines import against, load_folder
+
+
+@dataclass(slots=True)
+class Checkup:
+    """What was looked at, and what is wrong with it."""
+
+    faults: list[Fault] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What is no fault of a file and will still be in the way, such as a key that is not here."""
+    checked: list[str] = field(default_factory=list)
+
+    @property
+    def summary(self) -> str:
+        """Say in one line how it went."""
+        if self.faults:
+            files = len({fault.file for fault in self.faults})
+            return f"{_counted(len(self.faults), 'problem')} in {_counted(files, 'file')}"
+        return f"no problems in {', '.join(self.checked)}"
+
+
+def check_all(config: Path | None, *, json: bool = False, env: Mapping[str, str] | None = None) -> int:
+    """Print what is wrong with everything a config file leads to; return 1 if something is, else 0."""
+    env = os.environ if env is None else env
+    if config is None:
+        tried = ", ".join(str(place) for place in config_places(env, Path.cwd(), Path.home()))
+        hint = "`agentd init` writes one"
+        found = Checkup([Fault(file="config.toml", key="", found="", problem=f"not found in {tried}", hint=hint)])
+    else:
+        found = examine(config, env=env, state=find_state(env, Path.home(), uid=os.getuid()))
+    sys.stdout.write(_as_json(found) if json else _as_text(found))
+    return 1 if found.faults else 0
+
+
+def examine(file: Path, *, env: Mapping[str, str], state: Path, tools: Collection[str] | None = None) -> Checkup:
+    """Look at the config file, its policy and its routines; with `tools`, also at the names of tools in them."""
+    found = Checkup(checked=[_near(file)])
+    try:
+        config = load_config(file)
+        providers = config.provider_names
+    except ConfigError as error:
+        found.faults += error.faults
+        config, providers = _rest_of(file)
+    try:
+        Policy.load(config.policy_path, workspace=config.workspace_path(state))
+        found.checked.append(_near(config.policy_path))
+    except ConfigError as error:
+        found.faults += error.faults
+    try:
+        loaded = load_folder(config.routines_path, check=against(providers, tools))
+    except ConfigError as error:
+        found.faults += error.faults
+        return found
+    found.faults += [fault for error in loaded.faults.values() for fault in error.faults]
+    names = ", ".join(loaded.routines)
+    found.checked.append(f"{_counted(len(loaded.routines), 'routine')}{f' ({names})' if names else ''}")
+    used = {config.provider} | {n for r in loaded.routines.values() for n in (r.run.provider, *r.run.fallback) if n}
+    found.notes += _missing_keys(config, used & config.provider_names, env)
+    return found
+
+
+def _rest_of(file: Path) -> tuple[Config, frozenset[str]]:
+    """Return what a broken config still says of where the others lie and which providers there are."""
+    try:
+        data = read_toml(file)
+    except ConfigError:
+        data = {}
+    paths = {key: value for key in ("routines", "policy") if isinstance(value := data.get(key), str) and value}
+    providers = data.get("providers")
+    names = frozenset({*providers, "offline"} if isinstance(providers, dict) else {"offline"})
+    return Config.model_validate(paths).at(file), names
+
+
+def _missing_keys(config: Config, names: Collection[str], env: Mapping[str, str]) -> list[str]:
+    """Return a note for each key that is not here; under systemd, which keeps keys of its own, it may be there."""
+    notes = []
+    for name in sorted(names):
+        try:
+            config.secret(name, env)
+        except ConfigError as error:
+            notes += [str(fault) for fault in error.faults]
+    return notes
+
+
+def _as_text(found: Checkup) -> str:
+    lines = [str(fault) for fault in found.faults] + [f"note: {note}" for note in found.notes]
+    return "\n".join([*lines, found.summary]) + "\n"
+
+
+def _as_json(found: Checkup) -> str:
+    value = {
+        "faults": [asdict(fault) for fault in found.faults],
+        "notes": found.notes,
+        "checked": found.checked,
+        "summary": found.summary,
+    }
+    return json.dumps(value, ensure_ascii=False) + "\n"
+
+
+def _near(path: Path) -> str:
+    """Return a path as somebody who stands here would name it."""
+    path = path.absolute()
+    return display(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
