@@ -7,7 +7,7 @@ import pytest
 
 from daemon.agent import Limits
 from daemon.errors import BadKey, Overloaded, ProviderError
-from daemon.models import LLMResponse, Status, StepKind, Usage
+from daemon.models import FunctionCall, LLMResponse, Status, StepKind, Usage
 from daemon.providers import create_provider
 from tests.agent.conftest import Rules, call, calls
 
@@ -70,7 +70,9 @@ async def test_a_durable_record_stands_before_a_call_that_changes_something_and_
 async def test_arguments_that_could_not_be_read_are_answered_and_never_run(make, registry):
     ran = []
     registry.register("write", "Write.", lambda: ran.append(1), {"type": "object", "properties": {}})
-    broken = {"text": "", "tool_calls": [{"name": "write", "arguments": '{"a": '}]}
+    broken = LLMResponse(
+        content="", function_calls=(FunctionCall(name="write", arguments={}, id="c1", invalid="line 1: cut off"),)
+    )
     agent = make(broken, "gave up")
     await agent.process_message("Go.")
     (answer,) = [m for m in agent.history if m.role == "tool"]
@@ -141,9 +143,6 @@ async def test_calls_past_the_limit_are_not_run(make, registry):
 
 
 async def test_the_token_budget_is_looked_at_before_each_call(make):
-    turn = LLMResponse(content="", function_calls=(), usage=Usage(input=900, output=50))
-    from daemon.models import FunctionCall
-
     turn = LLMResponse(
         content="",
         function_calls=(FunctionCall(name="add", arguments={"a": 1, "b": 1}, id="c1"),),
