@@ -1,0 +1,346 @@
+"""A run has one owner at a time, and what its owner wrote stays."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from daemon.errors import Fenced, NotFound, Refused, StoreFull
+from daemon.models import Run, Status, StepKind, Usage
+from daemon.store import Database
+from daemon.store.rows import DEFLATE_FROM
+from tests.store.conftest import START, Clock, Ledger, step
+
+
+async def numbers(ledger: Ledger, run: Run) -> list[int]:
+    return [found.body["number"] for found in await ledger.journal.steps(run.id)]
+
+
+# --- taking, suspending, recovering
+
+
+async def test_a_run_is_taken_once(ledger: Ledger, clock: Clock) -> None:
+    queued = await ledger.queued()
+    both = await asyncio.gather(*(ledger.journal.take(queued.id, owner=name) for name in "ab"))
+    (run,) = (taken for taken in both if taken)
+    assert (run.status, run.fence, run.attempt, run.barren) == (Status.RUNNING, 1, 1, 1)
+    assert run.started == clock.now
+    assert await ledger.journal.get(run.id) == run
+
+
+async def test_a_run_is_not_taken_before_its_time(ledger: Ledger, clock: Clock) -> None:
+    queued = await ledger.queued(not_before=START + timedelta(hours=1))
+    assert await ledger.journal.take(queued.id, owner="me") is None
+    clock.turn(hours=1)
+    run = await ledger.journal.take(queued.id, owner="me")
+    assert run is not None
+    assert run.not_before is None
+
+
+async def test_what_is_unknown_or_over_is_not_taken(ledger: Ledger) -> None:
+    run = await ledger.running()
+    await ledger.journal.end(run.to(Status.SUCCEEDED))
+    assert await ledger.journal.take(run.id, owner="me") is None
+    assert await ledger.journal.take("nobody", owner="me") is None
+
+
+async def test_a_suspended_run_goes_on_where_it_was(ledger: Ledger, clock: Clock) -> None:
+    first = await ledger.running()
+    await ledger.journal.append(first, step(number=0), step(number=1))
+    spent = replace(first, active=12.5, usage=Usage(input=9), iterations=2, provider="p", model="m")
+    suspended = await ledger.journal.suspend(spent)
+    assert (suspended.status, suspended.active, suspended.usage, suspended.iterations) == (
+        "queued",
+        12.5,
+        Usage(input=9),
+        2,
+    )
+    clock.turn(hours=1)
+    second = await ledger.journal.take(first.id, owner="other")
+    assert second is not None
+    assert (second.attempt, second.started, second.model) == (2, first.started, "m")
+    await ledger.journal.append(second, step(number=2))
+    assert await numbers(ledger, second) == [0, 1, 2]
+
+
+async def test_what_held_a_run_before_can_write_nothing_more(ledger: Ledger) -> None:
+    stale = await ledger.running()
+    suspended = await ledger.journal.suspend(stale)
+    for attempt in (
+        lambda: ledger.journal.append(stale, step(number=0)),
+        lambda: ledger.journal.end(stale.to(Status.SUCCEEDED)),
+        lambda: ledger.journal.end(stale.to(Status.INTERRUPTED)),
+        lambda: ledger.journal.suspend(stale),
+    ):
+        with pytest.raises(Fenced, match="no longer in these hands"):
+            await attempt()
+    fresh = await ledger.journal.take(stale.id, owner="other")
+    assert fresh is not None
+    assert fresh.fence > suspended.fence > stale.fence
+    with pytest.raises(Fenced):
+        await ledger.journal.append(stale, step(number=0))
+    await ledger.journal.append(fresh, step(number=1))
+    assert await numbers(ledger, fresh) == [1]
+
+
+async def test_a_zombie_of_another_process_is_fenced_by_the_database(ledger: Ledger, db: Database) -> None:
+    zombie = await ledger.running()
+    successor = Ledger(db, ledger.clock)
+    await successor.journal.recover("other")
+    with pytest.raises(Fenced):
+        await ledger.journal.append(zombie, step(number=0))
+    await successor.journal.take(zombie.id, owner="other")
+    with pytest.raises(Fenced):
+        await ledger.journal.end(zombie.to(Status.SUCCEEDED))
+    assert (await ledger.journal.get(zombie.id)).status is Status.RUNNING
+
+
+async def test_runs_of_a_dead_process_are_queued_again(ledger: Ledger) -> None:
+    done, dead, waiting = await ledger.running(), await ledger.running(), await ledger.queued()
+    await ledger.journal.end(done.to(Status.SUCCEEDED))
+    left = await ledger.journal.recover("me")
+    assert [(run.id, run.status) for run in left] == [(dead.id, Status.QUEUED), (waiting.id, Status.QUEUED)]
+    again = await ledger.journal.take(dead.id, owner="me")
+    assert again is not None
+    assert again.barren == 2
+
+
+async def test_only_attempts_that_die_without_a_step_are_barren(ledger: Ledger, clock: Clock) -> None:
+    run = await ledger.running()
+
+    async def again(suspended: Run) -> Run:
+        clock.turn(hours=1)
+        taken = await ledger.journal.take(suspended.id, owner="me")
+        assert taken is not None
+        return taken
+
+    run = await again(await ledger.journal.suspend(run))
+    assert run.barren == 1, "a shutdown is nobody's fault"
+    run = await again(await ledger.journal.suspend(run, not_before=clock.now, detail="busy"))
+    assert run.barren == 2, "a vendor that was busy counts"
+    await ledger.journal.append(run, step(number=0))
+    run = await again(await ledger.journal.suspend(run, not_before=clock.now))
+    assert run.barren == 1, "a step makes up for all before"
+    await ledger.journal.append(run, step(number=1))
+    run = await again(await ledger.journal.suspend(run))
+    assert run.barren == 1
+
+
+# --- steps
+
+
+async def test_steps_come_back_as_they_went_in(ledger: Ledger, clock: Clock) -> None:
+    run = await ledger.running()
+    long = {"text": "中文 🙂 " * DEFLATE_FROM, "nested": [1, 2.5, None, {"a": True}]}
+    odd = {"half a pair": "\ud83d", "zero": "\0"}
+    given = [
+        step(StepKind.PROMPT, 0, **long),
+        step(StepKind.LLM, 1, **odd),
+        replace(step(StepKind.CALL, 1), call_id="call_1"),
+    ]
+    written = await ledger.journal.append(run, *given)
+    assert [(found.seq, found.at) for found in written] == [(0, clock.now), (1, clock.now), (2, clock.now)]
+    assert await ledger.journal.steps(run.id) == written
+    assert [replace(found, seq=-1, at=None) for found in written] == given
+
+
+async def test_long_bodies_are_deflated(ledger: Ledger, db: Database) -> None:
+    run = await ledger.running()
+    await ledger.journal.append(run, step(text="x" * 100), step(text="x" * 100_000))
+    short, long = await db.read(
+        lambda connection: [body for (body,) in connection.execute("SELECT body FROM step ORDER BY seq")]
+    )
+    assert short == b'{"text":"' + b"x" * 100 + b'"}'
+    assert len(long) < 1_000
+
+
+async def test_steps_left_unawaited_are_there_once_a_later_one_is(ledger: Ledger) -> None:
+    run = await ledger.running()
+    for number in range(10):
+        ledger.journal.append(run, step(number=number))
+    await ledger.journal.append(run, step(number=10), durable=True)
+    assert await numbers(ledger, run) == list(range(11))
+
+
+async def test_a_step_is_written_as_it_was_when_it_was_handed_in(ledger: Ledger) -> None:
+    run = await ledger.running()
+    body = {"number": 1}
+    written = ledger.journal.append(run, replace(step(), body=body))
+    body["number"] = 2
+    await written
+    assert await numbers(ledger, run) == [1]
+
+
+async def test_a_body_that_is_not_json_is_refused_before_anything_is_written(ledger: Ledger) -> None:
+    run = await ledger.running()
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        ledger.journal.append(run, step(number=1), step(number=object()))
+    await ledger.journal.append(run, step(number=2))
+    assert await numbers(ledger, run) == [2]
+
+
+async def test_the_time_lived_is_kept_with_the_step(ledger: Ledger) -> None:
+    run = await ledger.running()
+    await ledger.journal.append(run, step(number=0), active=4.5)
+    await ledger.journal.append(run, step(number=1))
+    assert (await ledger.journal.get(run.id)).active == 4.5
+
+
+async def test_no_step_is_written_behind_one_that_the_disk_refused(ledger: Ledger, db: Database) -> None:
+    run = await ledger.running()
+    await ledger.journal.append(run, step(number=0))
+    (pages,) = await db.read(lambda connection: connection.execute("PRAGMA page_count").fetchone())
+    await db.write(lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchone())
+    # incompressible, so that it does not fit where a small one would
+    refused = ledger.journal.append(
+        run, step(number=1, text="".join(chr(0x4E00 + i * 7919 % 20_000) for i in range(50_000)))
+    )
+    behind = ledger.journal.append(run, step(number=2))
+    for full in (refused, behind):
+        with pytest.raises(StoreFull):
+            await full
+    await db.write(lambda connection: connection.execute("PRAGMA max_page_count = 1000000").fetchone())
+    with pytest.raises(StoreFull, match="an earlier step could not be written"):
+        await ledger.journal.append(run, step(number=3))
+    with pytest.raises(StoreFull, match="an earlier step could not be written"):
+        await ledger.journal.end(run.to(Status.SUCCEEDED))
+    again = await ledger.journal.take((await ledger.journal.suspend(run)).id, owner="me")
+    assert again is not None
+    await ledger.journal.append(again, step(number=4))
+    await ledger.journal.end(again.to(Status.SUCCEEDED))
+    assert await numbers(ledger, again) == [0, 4]
+
+
+# --- ending, cancelling
+
+
+async def test_an_end_is_kept_whole(ledger: Ledger, clock: Clock) -> None:
+    run = await ledger.running()
+    clock.turn(seconds=30)
+    usage = Usage(input=10, cache_read=4, cache_write=3, output=2, reasoning=1)
+    ended = await ledger.journal.end(
+        run.to(
+            Status.FAILED, report="half \udc80", detail="why", active=29.5, provider="claude", model="m", usage=usage,
+            iterations=3,
+        )
+    )  # fmt: skip
+    assert (ended.ended, ended.report, ended.usage, ended.active) == (clock.now, "half ?", usage, 29.5)
+    assert await ledger.journal.get(run.id) == ended
+
+
+async def test_a_run_ends_once(ledger: Ledger) -> None:
+    run = await ledger.running()
+    await ledger.journal.end(run.to(Status.SUCCEEDED), [("file", {})])
+    with pytest.raises(Fenced):
+        await ledger.journal.end(run.to(Status.FAILED), [("file", {})])
+    assert len(await ledger.journal.deliveries()) == 1
+
+
+async def test_only_an_end_ends_a_run(ledger: Ledger) -> None:
+    run = await ledger.running()
+    with pytest.raises(ValueError, match="is running, which is no end"):
+        await ledger.journal.end(run)
+
+
+async def test_a_queued_run_can_be_given_up_without_taking_it(ledger: Ledger) -> None:
+    queued = await ledger.queued()
+    ended = await ledger.journal.end(queued.to(Status.INTERRUPTED, detail="down for three days"))
+    assert ended.status is Status.INTERRUPTED
+
+
+async def test_a_run_that_waits_is_cancelled_at_once(ledger: Ledger, clock: Clock) -> None:
+    queued = await ledger.queued()
+    cancelled = await ledger.journal.request_cancel(queued.id)
+    assert (cancelled.status, cancelled.ended) == (Status.CANCELLED, clock.now)
+    assert await ledger.journal.take(queued.id, owner="me") is None
+
+
+async def test_a_run_that_runs_is_asked_to_stop(ledger: Ledger) -> None:
+    run = await ledger.running()
+    asked = await ledger.journal.request_cancel(run.id[-6:])
+    assert (asked.id, asked.status, asked.cancel) == (run.id, Status.RUNNING, True)
+    await ledger.journal.append(run, step(number=0))
+    ended = await ledger.journal.end(run.to(Status.CANCELLED))
+    assert ended.cancel
+    with pytest.raises(Refused, match=r"has already ended \(cancelled\)"):
+        await ledger.journal.request_cancel(run.id)
+    with pytest.raises(NotFound):
+        await ledger.journal.request_cancel("nobody")
+
+
+async def test_the_wish_to_cancel_outlives_the_process(ledger: Ledger) -> None:
+    run = await ledger.running()
+    await ledger.journal.request_cancel(run.id)
+    (left,) = await ledger.journal.recover("me")
+    assert left.cancel
+
+
+# --- looking
+
+
+async def test_a_part_of_an_id_is_enough_if_it_fits_one_run(ledger: Ledger) -> None:
+    first, second = await ledger.queued(), await ledger.queued()
+    for text in (first.id, first.id.lower(), first.id[-4:], first.id[:-1], first.id[4:].lower()):
+        assert await ledger.journal.get(text) == first
+    with pytest.raises(NotFound, match=f"fits several runs, {second.id} and {first.id} among them"):
+        await ledger.journal.get(first.id[:6])
+    with pytest.raises(NotFound, match="there is no run 'ZZZZ'"):
+        await ledger.journal.get("zzzz")
+    with pytest.raises(NotFound, match="at least 4 characters"):
+        await ledger.journal.get(first.id[-3:])
+    with pytest.raises(NotFound, match="at least 4 characters"):
+        await ledger.journal.get("")
+
+
+async def test_runs_are_listed_newest_first_page_by_page(ledger: Ledger) -> None:
+    runs = [await ledger.queued(name) for name in "abababab"]
+    newest = sorted((run.id for run in runs), reverse=True)
+    assert [run.id for run in await ledger.journal.runs()] == newest
+    page = await ledger.journal.runs(limit=3)
+    assert [run.id for run in await ledger.journal.runs(limit=3, before=page[-1].id)] == newest[3:6]
+    ours = [run.id for run in await ledger.journal.runs("a", limit=2)]
+    assert ours == [id_ for id_ in newest if id_ in {run.id for run in runs[::2]}][:2]
+
+
+async def test_runs_are_found_by_status(ledger: Ledger) -> None:
+    queued, failed, good = await ledger.queued(), await ledger.running(), await ledger.running()
+    await ledger.journal.end(failed.to(Status.FAILED))
+    await ledger.journal.end(good.to(Status.SUCCEEDED))
+    assert [run.id for run in await ledger.journal.runs(status=Status.FAILED)] == [failed.id]
+    assert [run.id for run in await ledger.journal.active()] == [queued.id]
+    last = await ledger.journal.last("daily", statuses={Status.FAILED, Status.SUCCEEDED})
+    assert last is not None
+    assert last.id == good.id
+    before = await ledger.journal.last("daily", statuses=[Status.FAILED, Status.SUCCEEDED], before=good.id)
+    assert before is not None
+    assert before.id == failed.id
+    assert await ledger.journal.last("daily", statuses={Status.TIMED_OUT}) is None
+
+
+async def test_the_newest_run_of_each_routine_is_found_at_once(ledger: Ledger) -> None:
+    assert await ledger.journal.last_runs() == {}
+    runs = [await ledger.queued(name) for name in ("b", "a", "b", "c", "a")]
+    newest = {run.routine: run.id for run in sorted(runs, key=lambda run: run.id)}
+    assert {name: run.id for name, run in (await ledger.journal.last_runs()).items()} == newest
+
+
+async def test_runs_that_did_something_are_counted_for_the_day(ledger: Ledger, clock: Clock) -> None:
+    old = await ledger.running()
+    await ledger.journal.end(old.to(Status.SUCCEEDED))
+    since = clock.turn(hours=1)
+    for status in (Status.SUCCEEDED, Status.SKIPPED, Status.FAILED, Status.CANCELLED):
+        await ledger.journal.end((await ledger.running()).to(status))
+    told = await ledger.journal.end((await ledger.running()).to(Status.FAILED, detail="why"), [("file", {})])
+    assert await ledger.journal.runs_since("daily", since) == 1
+    (delivery,) = await ledger.journal.deliveries(run=told.id)
+    await ledger.journal.delivered(delivery.id, "there")
+    assert await ledger.journal.runs_since("daily", since) == 2
+    assert await ledger.journal.runs_since("other", since) == 0
+
+
+async def test_a_definition_nobody_has_is_not_found(ledger: Ledger) -> None:
+    with pytest.raises(NotFound):
+        await ledger.journal.definition("0" * 32)
