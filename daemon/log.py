@@ -16,7 +16,7 @@ import sys
 import threading
 import traceback
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any
 
 from daemon.errors import ConfigError, Fault
 
@@ -78,7 +78,7 @@ def configure(
     root.addHandler(_FromLibraries(output, level=max(threshold, logging.WARNING)))
 
 
-def wants_colour(stream: TextIO) -> bool:
+def wants_colour(stream: IO[str]) -> bool:
     """Say whether text for this stream may carry colour (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
@@ -145,7 +145,7 @@ def _traceback(error: BaseException) -> str:
 class _Output:
     """Where records go, whatever thread they come from."""
 
-    def __init__(self, secrets: Secrets, *, file: _RotatedFile | None, console: TextIO | None) -> None:
+    def __init__(self, secrets: Secrets, *, file: _RotatedFile | None, console: IO[str] | None) -> None:
         self._secrets, self._file, self._console = secrets, file, console
         self._colour = console is not None and wants_colour(console)
         self._encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
@@ -168,7 +168,7 @@ class _Output:
             self._file.close()
 
 
-def _say(console: TextIO, text: str) -> None:
+def _say(console: IO[str], text: str) -> None:
     try:
         console.write(text + "\n")
         console.flush()

@@ -291,7 +291,7 @@ def _routine_view(surface: Surface, name: str, last: Run | None, words: Mapping[
         name=name,
         description=routine.description if routine else "",
         state=_state(surface, name),
-        words=surface.engine.words(name) if routine else "",
+        words=surface.words(routine) if routine else "",
         next=iso(due[0]) if due else None,
         last=run_brief(last, words.get(last.id)) if last else None,
         path=str(routine.path) if routine and routine.path else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ class Engine(Protocol):
     async def trigger(self, name: str, *, event: str | None = None, trigger: str = "manual") -> Run: ...
     async def pause(self, name: str) -> object: ...
     async def resume(self, name: str) -> object: ...
-    def words(self, name: str) -> str: ...
     def next_fires(self, name: str, count: int = 3) -> Sequence[datetime]: ...
 
 
@@ -55,5 +55,8 @@ class Surface:
     """Read config, policy and routines again; ConfigError: nothing was changed."""
     check: Callable[[], Awaitable[Sequence[CheckView]]]
     """The rows of `doctor`."""
+    words: Callable[[Routine], str]
+    """When a routine runs, in words."""
     uids: frozenset[int]
     """Whose requests are answered."""
+    log_file: Path | None = None

@@ -76,8 +76,8 @@ class Desk:
         every = self.routines[name].trigger.every or timedelta(hours=1)
         return [NOW + every * (number + 1) for number in range(count)]
 
-    def words(self, name: str) -> str:
-        return f"every {self.routines[name].trigger.every or 'hour'}"
+    def words(self, routine: Routine) -> str:
+        return f"every {routine.trigger.every or 'hour'}"
 
 
 class Hall:
@@ -202,7 +202,7 @@ STEPS = (
         body={
             "tool": "shell",
             "ok": False,
-            "text": "[failed] denied\nby default\nask a person\nor not",
+            "text": "[failed] denied\nby default\nor not\nat all",
             "seconds": 0.0,
         },
     ),
@@ -256,6 +256,7 @@ async def built(
         "process": process,
         "reload": reload,
         "check": check,
+        "words": desk.words,
         "uids": frozenset({os.geteuid(), 0}),
     }
     surface = Surface(**(fields | changes))

@@ -1,0 +1,216 @@
+"""agentctl: a table of verbs, and how a command line becomes a call of one.
+
+What is imported here is paid for by every call: verbs without arguments go without argparse, and whatever only one verb
+needs is imported by that verb.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from daemon.control import verbs
+from daemon.control.call import (
+    DETACHED,
+    DONE,
+    EXIT_CODES,
+    NOT_SUCCEEDED,
+    OF_PROBLEM,
+    UNREACHABLE,
+    USAGE,
+    Call,
+    exit_code_of,
+    fault_line,
+    start_command,
+)
+from daemon.control.client import Lost, Problem, Unreachable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, TypeAlias
+
+    Option: TypeAlias = tuple[tuple[str, ...], dict[str, Any]]
+
+__all__ = ["VERBS", "exit_code_of", "main"]
+
+# Options as argparse takes them: names, and the rest.
+ROUTINE = (("routine",), {"metavar": "ROUTINE", "help": "a routine's name"})
+ANY_ROUTINE = (("routine",), {"metavar": "ROUTINE", "nargs": "?", "help": "of this routine only"})
+RUN = (("run",), {"metavar": "RUN", "help": "a run's id; its end is enough"})
+FULL = (("--full",), {"action": "store_true", "help": "fold nothing"})
+
+
+def _number(default: int, what: str) -> Option:
+    about = f"{what}; default {default}"
+    return ("-n", "--limit"), {"metavar": "N", "type": int, "default": default, "help": about}
+
+
+class Verb:
+    """What a verb does and which options it takes."""
+
+    def __init__(self, act: Callable[[Call], int], about: str, *options: Option, raw: bool = False) -> None:
+        self.act, self.about, self.options = act, about, options
+        self.raw = raw
+        """It reads its arguments itself."""
+
+    def read(self, name: str, words: list[str]) -> dict[str, Any]:
+        """Return the options of a command line; ends the process with a usage message where it is wrong."""
+        if self.raw:
+            return {"rest": words, "json": "--json" in words}
+        needs = any(not names[0].startswith("-") and "nargs" not in how for names, how in self.options)
+        if not needs and all(word == "--json" for word in words):
+            return {_option(names): how.get("default") for names, how in self.options} | {"json": bool(words)}
+        from argparse import ArgumentParser
+
+        parser = ArgumentParser(prog=f"agentctl {name}", description=self.about)
+        for names, how in self.options:
+            parser.add_argument(*names, **how)
+        parser.add_argument("--json", action="store_true", help="what the daemon answered, as it is")
+        parser.add_argument("--socket", metavar="PATH", help="where the daemon listens")
+        return vars(parser.parse_args(words))
+
+
+def _option(names: tuple[str, ...]) -> str:
+    return names[-1].lstrip("-").replace("-", "_")
+
+
+def show_help(call: Call) -> int:
+    """Tell which verbs there are, or how one is used."""
+    wanted = [word for word in call.rest if not word.startswith("-")]
+    if wanted and wanted[0] in VERBS:
+        verb = VERBS[wanted[0]]
+        if verb.raw and wanted[0] != "help":
+            return verb.act(Call(call.socket, {"rest": ["--help"]}))
+        verb.read(wanted[0], ["--help"])  # prints, and ends the process
+    if wanted and wanted[0] not in VERBS:
+        return _say_unknown(wanted[0])
+    call.out.say("agentctl speaks to the agentd of this user.\n\nagentctl [--socket PATH] [--json] VERB …\n")
+    for name, verb in VERBS.items():
+        call.out.say(f"  {name:<12}{verb.about}")
+    call.out.say("\n`agentctl help VERB` shows a verb's options; --json prints what the daemon answered.\nExit codes:")
+    for code, about in EXIT_CODES:
+        call.out.say(f"  {code}  {about}")
+    return DONE
+
+
+VERBS = {
+    "status": Verb(verbs.status, "how the daemon is"),
+    "list": Verb(verbs.list_routines, "every routine: when it runs, how it last went"),
+    "show": Verb(verbs.show, "one routine in full", ROUTINE),
+    "next": Verb(verbs.next_starts, "what runs next", ANY_ROUTINE, _number(10, "how many")),
+    "run": Verb(
+        verbs.run,
+        "run a routine now, and print its report",
+        ROUTINE,
+        (("--detach",), {"action": "store_true", "help": "print the run's id and do not wait"}),
+    ),
+    "runs": Verb(
+        verbs.runs,
+        "past and present runs",
+        ANY_ROUTINE,
+        (("--status",), {"metavar": "STATUS", "help": "in this status only"}),
+        _number(20, "how many"),
+    ),
+    "inspect": Verb(
+        verbs.inspect,
+        "one run in full: prompt, calls, verdicts, usage",
+        RUN,
+        FULL,
+        (("-f", "--follow"), {"action": "store_true", "help": "follow it live, and print its report"}),
+    ),
+    "logs": Verb(verbs.logs, "the log; -f follows it, works without a daemon too", raw=True),
+    "cancel": Verb(verbs.cancel, "stop a run", RUN),
+    "pause": Verb(verbs.pause, "let no slot of a routine start", ROUTINE),
+    "resume": Verb(verbs.resume, "let a paused routine go on", ROUTINE),
+    "slots": Verb(verbs.slots, "what became of each scheduled moment", ANY_ROUTINE, _number(20, "how many")),
+    "deliveries": Verb(
+        verbs.deliveries,
+        "where reports went",
+        (("--run",), {"metavar": "RUN", "help": "of this run only"}),
+        (("--status",), {"metavar": "STATUS", "help": "in this status only"}),
+        _number(20, "how many"),
+    ),
+    "reload": Verb(verbs.reload, "read config, policy and routines again"),
+    "validate": Verb(verbs.validate, "check config, policy and routines, without a daemon too", raw=True),
+    "doctor": Verb(verbs.doctor, "look for what is wrong here, without a daemon too", raw=True),
+    "version": Verb(verbs.version, "which version this is, and which one the daemon"),
+    "help": Verb(show_help, "this, or a verb's options", raw=True),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `agentctl` and return its exit code."""
+    try:
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+    except Unreachable as error:
+        return _say_unreachable(error)
+    except Lost as error:
+        sys.stderr.write(f"agentctl: the daemon went away before it had answered ({error})\n")
+        return UNREACHABLE
+    except Problem as error:
+        return _say_problem(error)
+    except BrokenPipeError:
+        # whoever read our output has seen enough (`agentctl runs | head`); Python would complain at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOT_SUCCEEDED
+    except KeyboardInterrupt:
+        return DETACHED
+
+
+def _main(words: list[str]) -> int:
+    socket, json = None, False
+    while words and words[0].startswith("-"):
+        flag = words.pop(0)
+        if flag in ("-h", "--help"):
+            words.insert(0, "help")
+        elif flag == "--version":
+            words.insert(0, "version")
+        elif flag == "--socket" and words:
+            socket = words.pop(0)
+        elif flag.startswith("--socket="):
+            socket = flag.partition("=")[2]
+        elif flag == "--json":
+            json = True
+        else:
+            sys.stderr.write(f"agentctl: unknown option {flag}; `agentctl help` shows what there is\n")
+            return USAGE
+    name, *rest = words or ["help"]
+    if name not in VERBS:
+        return _say_unknown(name)
+    verb = VERBS[name]
+    options = verb.read(name, ["--json", *rest] if json else rest)
+    code = verb.act(Call(options.pop("socket", None) or socket, options))
+    sys.stdout.flush()  # a reader that has gone away is noticed here, not while Python ends
+    return code
+
+
+def _say_unreachable(error: Unreachable) -> int:
+    sys.stderr.write("agentctl: no daemon answers. Looked at:\n")
+    for path, why in error.tried:
+        sys.stderr.write(f"  {path}: {why}\n")
+    sys.stderr.write(f"Start it with: {start_command()}\n")
+    return UNREACHABLE
+
+
+def _say_problem(error: Problem) -> int:
+    if faults := error.body.get("faults"):
+        sys.stderr.write("agentctl: nothing was changed, as there are faults:\n")
+        for fault in faults:
+            sys.stderr.write(f"  {fault_line(fault)}\n")
+    else:
+        sys.stderr.write(f"agentctl: {error}\n")
+    return OF_PROBLEM.get(error.code, NOT_SUCCEEDED)
+
+
+def _say_unknown(name: str) -> int:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, VERBS, 1)
+    told = f"did you mean {near[0]!r}?" if near else "`agentctl help` shows what there is"
+    sys.stderr.write(f"agentctl: there is no verb {name!r}; {told}\n")
+    return USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Follow a run as it lives: its steps as they happen on stderr, its report on stdout, its end as the exit code."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from daemon.control.call import DETACHED, DONE, UNREACHABLE, Call, exit_code_of, quote, start_command
+from daemon.control.client import Lost, Unreachable
+from daemon.control.progress import Progress
+from daemon.control.render import BOLD, DIM, RED, YELLOW, counted, one_line, short, words
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+# A report that is written into a file is there within milliseconds; one that is sent elsewhere may take hours.
+MOMENTS = (0.01, 0.04, 0.15, 0.3, 0.5)
+
+
+def run(call: Call) -> int:
+    """Run a routine now, and print its report."""
+    target, body = f"/v1/routines/{quote(call.routine)}/run", {"event": os.urandom(16).hex()}
+    try:
+        begun = call.client.ask("POST", target, body)
+    except Lost:
+        begun = call.client.ask("POST", target, body)  # the same event gives the same run, whether or not it got there
+    if call.detach:
+        call.out.say(call.client.text("GET", f"/v1/runs/{begun['id']}") if call.json else begun["id"])
+        return DONE
+    return follow(call, begun)
+
+
+def follow(call: Call, begun: Mapping[str, Any]) -> int:
+    """Show a run until it has ended, then print its report."""
+    run_id, err = begun["id"], call.err
+    if not call.json:
+        err.say(f"{err.paint(begun['routine'], BOLD)}  run {short(run_id)}{_line_before(begun)}")
+    try:
+        if not _watch(call, run_id):
+            return _gone(call, run_id, "stopped")
+        ended = _settled(call, run_id)
+    except KeyboardInterrupt:
+        return _detach(call, run_id)
+    except (Lost, Unreachable):
+        return _gone(call, run_id, "went away")
+    if call.json:
+        call.out.say(call.client.text("GET", f"/v1/runs/{run_id}"))
+    else:
+        _conclude(call, ended)
+    return exit_code_of(ended["status"], [delivery["status"] for delivery in ended["deliveries"]])
+
+
+def _line_before(run: Mapping[str, Any]) -> str:
+    if run["position"]:
+        return f", {counted(run['position'], 'run')} before it"
+    return ", waits for room" if run["position"] == 0 else ""
+
+
+def _watch(call: Call, run_id: str) -> bool:
+    """Show what happens; tell whether the run came to its end."""
+    progress = Progress(call.err)
+    tick = progress.tick if call.err.terminal and not call.json else None
+    try:
+        for event in call.client.stream(f"/v1/runs/{run_id}/events", tick):
+            if not call.json:
+                progress.show(event)
+            if event["type"] == "run_ended":
+                return True
+    finally:
+        progress.clear()
+    return False
+
+
+def _settled(call: Call, run_id: str) -> Any:
+    """Return the ended run, once its deliveries have been tried or a moment has passed."""
+    for pause in MOMENTS:
+        ended = call.client.ask("GET", f"/v1/runs/{run_id}")
+        if not any(each["status"] == "pending" and not each["attempts"] for each in ended["deliveries"]):
+            return ended
+        time.sleep(pause)
+    return call.client.ask("GET", f"/v1/runs/{run_id}")
+
+
+def _conclude(call: Call, run: Mapping[str, Any]) -> None:
+    from daemon.control.inspection import delivery_line
+
+    out, err = call.out, call.err
+    text = "nothing to report" if run["silent"] else words(run["status"])
+    detail = f": {one_line(err.safe(run['detail']))}" if run["detail"] else ""
+    colour = "" if run["status"] == "succeeded" else YELLOW if run["status"] in ("skipped", "waiting") else RED
+    err.say(f"{err.sign(run['status'])} {err.paint(text + detail, colour)}")
+    for delivery in reversed(run["deliveries"]):
+        err.say(delivery_line(err, delivery))
+    if run["report"]:
+        if err.terminal and out.terminal:
+            err.say()
+        out.say(out.safe(run["report"].rstrip("\n")))
+
+
+def _detach(call: Call, run_id: str) -> int:
+    err, name = call.err, short(run_id)
+    err.say()
+    err.say(f"detached; run {name} goes on in the daemon.")
+    err.say(err.paint(f"  agentctl inspect -f {name}  follows it on\n  agentctl cancel {name}      stops it", DIM))
+    return DETACHED
+
+
+def _gone(call: Call, run_id: str, how: str) -> int:
+    name, command = short(run_id), start_command()
+    call.err.say(f"the daemon {how}; run {name} goes on when it starts again.")
+    call.err.say(f"Start it with: {command}\nThen follow it with: agentctl inspect -f {name}")
+    return UNREACHABLE

@@ -1,0 +1,214 @@
+"""A run in full: what it was told, what it did and by which rule, what it used, where its report went."""
+
+from __future__ import annotations
+
+from daemon.control.progress import summary
+from daemon.control.render import BOLD, DIM, Page, columns, counted, cut, moment, one_line, span, toml_like, when, words
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+    from typing import Any
+
+EFFECTS = {"allow": "allowed", "deny": "denied", "ask": "not allowed unasked,"}
+FOLDED = 3  # lines of a result that are shown without --full
+CHARACTERS_PER_TOKEN = 4  # the usual estimate for Latin text; the model's own count stands below it
+
+
+def inspect(page: Page, run: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], *, full: bool) -> None:
+    """Write everything that is known of a run."""
+    _head(page, run)
+    prompts = [step for step in steps if step["kind"] == "prompt"]
+    for step in prompts:
+        _prompt(page, step["body"], full=full)
+    _title(page, "Task")
+    _text(page, run["goal"], full=full)
+    _title(page, "Timeline")
+    if not steps:
+        page.say("  nothing yet")
+    begin = moment(run["started"]) if run["started"] else None
+    calls = {step["call"]: step["body"] for step in steps if step["kind"] == "call"}
+    answered = {step["call"] for step in steps if step["kind"] == "result"}
+    for step in steps:
+        if step["kind"] != "call" or step["call"] not in answered:
+            _step(page, step, calls, begin, full=full)
+    _usage(page, run)
+    if run["report"]:
+        _title(page, "Report")
+        _text(page, run["report"], full=True)
+    _deliveries(page, run)
+
+
+def _head(page: Page, run: Mapping[str, Any]) -> None:
+    page.say(f"{page.sign(run['status'])} {page.paint(run['routine'], BOLD)}  run {run['id']}")
+    lines = [("status", _status(run)), ("slot", f"{when(run['slot'])}, by {words(run['trigger'])}")]
+    if run["started"]:
+        lines.append(("started", when(run["started"])))
+    if run["ended"]:
+        lines.append(("ended", f"{when(run['ended'])}, {span(run['active'] or _seconds(run))} of work"))
+    if run["attempt"] > 1:
+        lines.append(("attempts", str(run["attempt"])))
+    if run["model"] or run["provider"]:
+        lines.append(("model", " / ".join(part for part in (run["provider"], run["model"]) if part)))
+    if run["not_before"]:
+        lines.append(("goes on", when(run["not_before"])))
+    if run["event"]:
+        lines.append(("event", run["event"]))
+    for name, text in lines:
+        page.say(f"  {name:<9} {page.safe(text)}")
+
+
+def _seconds(run: Mapping[str, Any]) -> float:
+    return (moment(run["ended"]) - moment(run["started"] or run["ended"])).total_seconds()
+
+
+def _status(run: Mapping[str, Any]) -> str:
+    text = words(run["status"])
+    if run["cancel"] and not run["ended"]:
+        text += ", being cancelled"
+    if run["silent"]:
+        text += ", with nothing to report"
+    if run["position"]:
+        text += f", {counted(run['position'], 'run')} before it"
+    return f"{text}: {run['detail']}" if run["detail"] else text
+
+
+def _prompt(page: Page, body: Mapping[str, Any], *, full: bool) -> None:
+    system = str(body.get("system", ""))
+    _title(page, f"Prompt, about {len(system) // CHARACTERS_PER_TOKEN} tokens")
+    for name, length in (body.get("sections") or {}).items():
+        page.say(f"  {name:<12} {page.paint(f'{length:>7} characters', DIM)}")
+    offered = [str(function["name"]) for function in body.get("functions") or ()]
+    if offered:
+        page.say(f"  tools        {', '.join(offered)}")
+    if full:
+        _text(page, system, full=True)
+
+
+def _step(page: Page, step: Mapping[str, Any], calls: Mapping[str, Any], begin: datetime | None, *, full: bool) -> None:
+    body = step["body"]
+    match step["kind"]:
+        case "result":
+            call = calls.get(step["call"]) or {}
+            sign = page.sign("ok" if body["ok"] else "fail")
+            took = span(body.get("seconds") or 0)
+            _entry(page, step, begin, f"{sign} {_call_words(page, step, call or body)}  {page.paint(took, DIM)}")
+            _verdict(page, call)
+            _text(page, str(body["text"]), full=full, indent=_INDENT)
+        case "call":
+            _entry(page, step, begin, f"{page.sign('running')} {_call_words(page, step, body)}  no result yet")
+            _verdict(page, body)
+        case "llm":
+            usage = body.get("usage") or {}
+            used = f"{usage.get('input', 0):,} in, {usage.get('output', 0):,} out"
+            asks = f", asks for {counted(len(body['calls']), 'call')}" if body.get("calls") else ""
+            told = f"{page.sign('ok')} {body.get('model') or 'model'} answered{asks}"
+            took = f"{span(body.get('seconds') or 0)}, {used}"
+            _entry(page, step, begin, f"{told}  {page.paint(took, DIM)}")
+            _text(page, body.get("content") or "", full=full, indent=_INDENT)
+        case "failover":
+            text = f"{page.sign('warn')} from {body.get('from')} to {body.get('to')}: {body.get('reason', '')}"
+            _entry(page, step, begin, page.safe(one_line(text)) if not page.colour else one_line(text))
+        case "message" if body.get("source") not in (None, "goal"):
+            _entry(page, step, begin, f"{page.sign('ok')} told by {body['source']}")
+            _text(page, body.get("text") or "", full=full, indent=_INDENT)
+
+
+_INDENT = " " * 14
+
+
+def _entry(page: Page, step: Mapping[str, Any], begin: datetime | None, text: str) -> None:
+    offset = f"+{span((moment(step['at']) - begin).total_seconds())}" if begin and step["at"] else ""
+    page.say(f"  {page.paint(f'{offset:>9}', DIM)} {text}")
+
+
+def _call_words(page: Page, step: Mapping[str, Any], call: Mapping[str, Any]) -> str:
+    name = str(step["call"] or "")
+    what = f"{call['tool']} {summary(call.get('arguments') or {})}".strip()
+    if name.startswith("gather."):
+        what = f"{name.removeprefix('gather.')}: {what}"
+    what = one_line(page.safe(what))
+    return cut(what, page.width - 30) if page.width else what
+
+
+def _verdict(page: Page, call: Mapping[str, Any]) -> None:
+    verdict = call.get("verdict")
+    if verdict:
+        said = EFFECTS.get(verdict["effect"], verdict["effect"])
+        reason = f": {verdict['reason']}" if verdict.get("reason") else ""
+        page.say(_INDENT + page.paint(f"{said} by {verdict['rule']}{reason}", DIM))
+
+
+def _usage(page: Page, run: Mapping[str, Any]) -> None:
+    usage = run["usage"]
+    if not usage["input"] and not usage["output"]:
+        return
+    _title(page, "Usage")
+    cached = f", {usage['cache_read']:,} of them from the cache" if usage["cache_read"] else ""
+    reasoning = f", {usage['reasoning']:,} of them reasoning" if usage["reasoning"] else ""
+    page.say(f"  {usage['input']:,} tokens in{cached}")
+    page.say(f"  {usage['output']:,} tokens out{reasoning}, in {counted(run['iterations'], 'iteration')}")
+
+
+def _deliveries(page: Page, run: Mapping[str, Any]) -> None:
+    if not run["deliveries"]:
+        return
+    _title(page, "Deliveries")
+    for delivery in reversed(run["deliveries"]):
+        page.say(f"  {delivery_line(page, delivery)}")
+
+
+def delivery_line(page: Page, delivery: Mapping[str, Any]) -> str:
+    """Return one delivery as a line."""
+    return f"{page.sign(delivery['status'])} {delivery['target']}: {one_line(page.safe(delivery_words(delivery)))}"
+
+
+def delivery_words(delivery: Mapping[str, Any]) -> str:
+    """Return what became of a delivery."""
+    match delivery["status"]:
+        case "delivered":
+            return str(delivery["receipt"] or "delivered")
+        case "pending" if delivery["error"]:
+            return f"not yet: {delivery['error']}; next try {when(delivery['next_at'], never='soon')}"
+        case "failed":
+            return f"given up after {counted(delivery['attempts'], 'attempt')}: {delivery['error']}"
+        case "suppressed":
+            return "not sent, as there was nothing to report"
+        case _:
+            return "on its way"
+
+
+def _title(page: Page, text: str) -> None:
+    page.say()
+    page.say(page.paint(text, BOLD))
+
+
+def _text(page: Page, text: str, *, full: bool, indent: str = "  ") -> None:
+    """Write a text, folded unless it is wanted in full."""
+    lines = page.safe(text.strip()).splitlines()
+    shown = lines if full else lines[:FOLDED]
+    for line in shown:
+        folded = line if full or page.width is None else cut(line, page.width - columns(indent))
+        page.say(f"{indent}{folded}".rstrip())
+    if len(lines) > len(shown):
+        page.say(indent + page.paint(f"… {counted(len(lines) - len(shown), 'more line')} (--full shows them)", DIM))
+
+
+def definition(page: Page, value: Mapping[str, Any]) -> None:
+    """Write a definition as it would stand in its file, in dotted keys."""
+    for line in toml_like(value):
+        for part in page.safe(line).splitlines():
+            page.say(f"  {part}")
+
+
+def checks(page: Page, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write the rows of `doctor`: what was looked at, what was found, and how to mend it."""
+    page.table(["", "CHECK", "FOUND"], [(row["state"], row["name"], row["found"]) for row in rows])
+    for row in rows:
+        if row["state"] != "ok" and row["fix"]:
+            page.say()
+            page.say(f"{page.sign(row['state'])} {page.paint(row['name'], BOLD)}: {page.safe(row['fix'])}")
+    faulty = sum(row["state"] == "fail" for row in rows)
+    page.say()
+    page.say(f"{counted(faulty, 'thing')} to mend" if faulty else "all is well")

@@ -1,0 +1,240 @@
+"""Values as text for people: tables that fit the terminal, times both relative and absolute, colour where it is wanted.
+
+Standard library only, and little of that: it is imported by every `agentctl`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import datetime
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any, TextIO
+
+RED, GREEN, YELLOW, BLUE, DIM, BOLD = "31", "32", "33", "34", "2", "1"
+
+# Every status a run may have, with the sign and colour it is shown in. None of the signs is wide in any locale.
+RUN_SIGNS = {
+    "queued": ("◌", DIM),
+    "running": ("»", BLUE),
+    "waiting": ("⏸", YELLOW),
+    "succeeded": ("✓", GREEN),
+    "skipped": ("-", DIM),
+    "failed": ("✗", RED),
+    "timed_out": ("✗", RED),
+    "cancelled": ("-", YELLOW),
+    "interrupted": ("✗", RED),
+}
+OTHER_SIGNS = {
+    "ok": ("✓", GREEN),
+    "warn": ("!", YELLOW),
+    "fail": ("✗", RED),
+    "delivered": ("✓", GREEN),
+    "pending": ("»", YELLOW),
+    "suppressed": ("-", DIM),
+    "paused": ("⏸", YELLOW),
+    "disabled": ("-", DIM),
+    "invalid": ("✗", RED),
+    "never": ("◌", DIM),
+}
+SIGNS = RUN_SIGNS | OTHER_SIGNS
+PLAIN_SIGNS = {"◌": ".", "»": ">", "⏸": "=", "✓": "+", "✗": "x"}  # for a terminal that is not in UTF-8
+
+GAP = "  "
+NARROWEST = 12  # a column is not squeezed below this; then lines wrap, as nothing else helps
+
+
+class Page:
+    """One output stream and what may be written to it."""
+
+    def __init__(self, stream: TextIO, env: Mapping[str, str]) -> None:
+        self.stream = stream
+        self.terminal = stream.isatty()
+        self.colour = self.terminal and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
+        self.unicode = "utf" in (getattr(stream, "encoding", None) or "").lower()
+
+    @property
+    def width(self) -> int | None:
+        """How many columns there are; None where nobody counts them, as in a file."""
+        if not self.terminal:
+            return None
+        try:
+            return max(40, os.get_terminal_size(self.stream.fileno()).columns or 80)
+        except OSError:
+            return 80
+
+    def say(self, text: str = "") -> None:
+        self.stream.write(text + "\n")
+
+    def paint(self, text: str, colour: str) -> str:
+        return f"\x1b[{colour}m{text}\x1b[0m" if self.colour and colour and text else text
+
+    def sign(self, status: str) -> str:
+        sign, colour = SIGNS.get(status, ("?", ""))
+        return self.paint(sign if self.unicode else PLAIN_SIGNS.get(sign, sign), colour)
+
+    def safe(self, text: str) -> str:
+        """Return text from elsewhere such that a terminal shows it and does not obey it."""
+        if not self.terminal or text.isprintable():
+            return text
+        return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+    def table(
+        self, heads: Sequence[str], rows: Iterable[Sequence[str]], *, elastic: int = -1, signs: bool = True
+    ) -> None:
+        """Write rows in columns; the `elastic` one gives way where the terminal is too narrow.
+
+        With `signs` the first column holds statuses, shown as their signs.
+        """
+        body = [[one_line(self.safe(cell)) for cell in row] for row in rows]
+        if signs:
+            heads = ["", *heads[1:]]
+        widths = [max(columns(row[place]) for row in (heads, *body)) for place in range(len(heads))]
+        if signs:
+            widths[0] = 1
+        if self.width is not None:
+            excess = sum(widths) + len(GAP) * (len(widths) - 1) - self.width
+            widths[elastic] = max(NARROWEST, widths[elastic] - max(0, excess))
+        if any(heads):
+            self.say(self.paint(self._line(heads, widths), DIM))
+        for row in body:
+            first = self.sign(row[0]) + GAP if signs else ""
+            self.say(first + self._line(row[1:] if signs else row, widths[1:] if signs else widths))
+
+    @staticmethod
+    def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+        cells = (pad(cut(cell, width), width) for cell, width in zip(row, widths, strict=True))
+        return GAP.join(cells).rstrip()
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split()) if "\n" in text or "\t" in text else text
+
+
+def columns(text: str) -> int:
+    """Return how many columns a text takes: Chinese and Japanese characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def cut(text: str, width: int) -> str:
+    """Return at most `width` columns of a text, with a sign where something is missing."""
+    if columns(text) <= width:
+        return text
+    room = width - 1
+    for place, char in enumerate(text):
+        room -= columns(char)
+        if room < 0:
+            return text[:place] + "…"
+    return text
+
+
+def pad(text: str, width: int) -> str:
+    return text + " " * (width - columns(text))
+
+
+def span(seconds: float) -> str:
+    """Return a length of time in one or two units: `0.3 s`, `12 s`, `3 min`, `2 h 5 min`, `4 d`."""
+    if seconds < 9.95:
+        return f"{max(0.0, seconds):.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 24 * 60:
+        rest = f" {minutes % 60} min" if minutes % 60 and minutes < 10 * 60 else ""
+        return f"{minutes // 60} h{rest}"
+    return f"{minutes // (24 * 60)} d"
+
+
+def moment(iso: str) -> datetime:
+    """Return an instant of the API in the zone of whoever looks."""
+    return datetime.fromisoformat(iso).astimezone()
+
+
+def now() -> datetime:
+    return datetime.now().astimezone()
+
+
+def absolute(at: datetime, today: datetime) -> str:
+    """Return the local time with its zone, and the day where it is not today."""
+    if at.date() == today.date():
+        return at.strftime("%H:%M %Z")
+    if abs((at.date() - today.date()).days) < 7:
+        return at.strftime("%a %H:%M %Z")
+    return at.strftime("%d %b %H:%M %Z" if at.year == today.year else "%d %b %Y %H:%M %Z")
+
+
+def relative(at: datetime, today: datetime) -> str:
+    seconds = (at - today).total_seconds()
+    if -1 < seconds < 1:
+        return "now"
+    return f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds)} ago"
+
+
+def when(iso: str | None, today: datetime | None = None, *, never: str = "") -> str:
+    """Return an instant as `08:30 CET (in 5 h)`."""
+    if not iso:
+        return never
+    today = today or now()
+    at = moment(iso)
+    return f"{absolute(at, today)} ({relative(at, today)})"
+
+
+def size(count: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" or count >= 10 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def short(run_id: str) -> str:
+    """Return the end of a run's id: the random part, enough to name it by."""
+    return run_id[-8:]
+
+
+def words(status: str) -> str:
+    return status.replace("_", " ")
+
+
+def counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def toml_like(value: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return a definition as `key = value` lines, dotted where it is nested."""
+    lines = []
+    for key, item in value.items():
+        name = f"{prefix}{key}"
+        if isinstance(item, dict):
+            lines += toml_like(item, f"{name}.")
+        elif isinstance(item, list) and item and all(isinstance(each, dict) for each in item):
+            for number, each in enumerate(item):
+                lines += toml_like(each, f"{name}[{number}].")
+        elif item not in (None, "", [], {}):
+            lines.append(f"{name} = {_literal(item)}")
+    return lines
+
+
+def _literal(value: Any) -> str:
+    import json
+
+    if isinstance(value, str) and "\n" in value:
+        return '"""' + value.rstrip("\n") + '"""'
+    return json.dumps(value, ensure_ascii=False)
+
+
+def stdout_page() -> Page:
+    return Page(sys.stdout, os.environ)
+
+
+def stderr_page() -> Page:
+    return Page(sys.stderr, os.environ)

@@ -1,0 +1,387 @@
+"""What each verb of agentctl does: ask, print."""
+
+from __future__ import annotations
+
+from daemon.control.call import DONE, NOT_SUCCEEDED, Call, fault_line, quote
+from daemon.control.client import Lost, Unreachable
+from daemon.control.render import BOLD, DIM, RED, YELLOW, now, one_line, relative, short, size, span, when, words
+from daemon.control.render import moment as at
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+PATIENCE_FOR_CANCEL = 10  # seconds; a tool's process tree is stopped in a few
+
+
+def status(call: Call) -> int:
+    """Tell how the daemon is."""
+    told = call.ask("GET", "/v1/status")
+    if told is None:
+        return DONE
+    out, today, counts = call.out, now(), told["counts"]
+    out.say(f"agentd {told['version']} is up since {when(told['started'], today)}, process {told['pid']}")
+    states = {words(state): number for state, number in told["routines"].items()}
+    for name, text in (
+        ("config", told["config"] or "none"),
+        ("state", f"{told['state']} ({size(counts.get('bytes', 0))})"),
+        ("socket", told["socket"]),
+        ("log", told["log"] or "none"),
+        ("zone", told["zone"]),
+        ("routines", _counted(states)),
+        ("runs", _counted(counts.get("runs"))),
+        ("deliveries", _counted(counts.get("deliveries"))),
+    ):
+        out.say(f"  {name:<11} {out.safe(text)}")
+    if told["fault"]:
+        out.say(out.paint("\nThe last reload changed nothing, as there are faults", RED))
+        for line in told["fault"].splitlines():
+            out.say(f"  {out.safe(line)}")
+    if told["active"]:
+        out.say(out.paint("\nUnder way", BOLD))
+        out.table(["", "", ""], [_active_row(run, today) for run in told["active"]])
+    if told["next"]:
+        out.say(out.paint("\nNext", BOLD))
+        out.table(["", ""], [(f"  {each['routine']}", when(each["at"], today)) for each in told["next"]], signs=False)
+    return DONE
+
+
+def _counted(numbers: Mapping[str, int] | None) -> str:
+    return ", ".join(f"{number} {words(name)}" for name, number in (numbers or {}).items() if number) or "none"
+
+
+def _active_row(run: Mapping[str, Any], today: Any) -> tuple[str, str, str]:
+    since = f"for {span((today - at(run['started'])).total_seconds())}" if run["started"] else "not started yet"
+    return run["status"], f"{run['routine']}  {short(run['id'])}", f"{words(run['status'])} {since}"
+
+
+def list_routines(call: Call) -> int:
+    """List every routine: when it runs, how it last went."""
+    routines = call.pages("/v1/routines?limit=1000")
+    if routines is None:
+        return DONE
+    if not routines:
+        call.out.say("There are no routines yet. One TOML file each, beside config.toml in routines/.")
+        return DONE
+    today = now()
+    call.out.table(
+        ["", "ROUTINE", "WHEN", "LAST RUN", "NEXT"], [_routine_row(each, today) for each in routines], elastic=3
+    )
+    for each in routines:
+        for fault in each["faults"]:
+            call.out.say(call.out.paint(call.out.safe(fault_line(fault)), RED))
+    return DONE
+
+
+def _routine_row(routine: Mapping[str, Any], today: Any) -> tuple[str, ...]:
+    last, state = routine["last"], routine["state"]
+    sign = verdict_on(last) if last else "never"
+    following = state if state != "on" else when(routine["next"], today, never="by hand")
+    return (
+        state if state == "invalid" else sign,
+        routine["name"],
+        routine["words"],
+        outcome(last, today) if last else "never",
+        following,
+    )
+
+
+def verdict_on(run: Mapping[str, Any]) -> str:
+    """Return the status a run is shown in: a success counts only once its report is where it should be."""
+    if run["status"] == "succeeded" and run["delivery"] in ("failed", "pending"):
+        return str(run["delivery"])
+    return str(run["status"])
+
+
+def outcome(run: Mapping[str, Any], today: Any) -> str:
+    """Return how a run went, in a few words."""
+    text = words(run["status"])
+    if run["ended"] or run["started"]:
+        text += f" {when(run['ended'] or run['started'], today)}"
+    if run["delivery"] == "failed":
+        return f"{text}, delivery failed"
+    if run["delivery"] == "pending":
+        return f"{text}, being delivered"
+    if run["silent"]:
+        return f"{text}, nothing to report"
+    return f"{text}: {one_line(run['detail'])}" if run["detail"] else text
+
+
+def show(call: Call) -> int:
+    """Show one routine in full."""
+    told = call.ask("GET", f"/v1/routines/{quote(call.routine)}")
+    if told is None:
+        return DONE
+    from daemon.control.inspection import definition
+
+    out, today = call.out, now()
+    out.say(f"{out.paint(told['name'], BOLD)}  {out.safe(told['description'])}".rstrip())
+    state = {"on": "", "paused": ", paused", "disabled": ", disabled in its file"}.get(told["state"], "")
+    for name, text in (
+        ("when", f"{told['words']}{state}" if told["words"] else ""),
+        ("next", ", ".join(when(each, today) for each in told["fires"])),
+        ("last", f"{outcome(told['last'], today)}, run {short(told['last']['id'])}" if told["last"] else "never"),
+        ("file", told["path"]),
+    ):
+        if text:
+            out.say(f"  {name:<5} {out.safe(text)}")
+    for fault in told["faults"]:
+        out.say(out.paint(f"  {out.safe(fault_line(fault))}", RED))
+    if told["definition"]:
+        hidden = ("name", "description")
+        out.say(out.paint("\nDefinition, defaults included", BOLD))
+        definition(out, {key: value for key, value in told["definition"].items() if key not in hidden})
+    return DONE
+
+
+def next_starts(call: Call) -> int:
+    """Show what runs next."""
+    routine = f"routines/{quote(call.routine)}/" if call.routine else ""
+    told = call.ask("GET", f"/v1/{routine}next?count={call.limit}")
+    if told is None:
+        return DONE
+    today = now()
+    rows = [(at(each["at"]).strftime("%a %d %b %H:%M %Z"), each["routine"], each["at"]) for each in told["items"]]
+    if not rows:
+        call.out.say("Nothing is scheduled.")
+        return DONE
+    call.out.table(
+        ["AT", "IN", "ROUTINE"],
+        [(when_, relative(at(iso), today).removeprefix("in "), routine) for when_, routine, iso in rows],
+        signs=False,
+    )
+    return DONE
+
+
+def runs(call: Call) -> int:
+    """List past and present runs."""
+    narrowed = f"&routine={quote(call.routine)}" if call.routine else ""
+    narrowed += f"&status={quote(call.status)}" if call.status else ""
+    told = call.ask("GET", f"/v1/runs?limit={call.limit}{narrowed}")
+    if told is None:
+        return DONE
+    if not told["items"]:
+        call.out.say("There are no such runs." if narrowed else "Nothing has run yet.")
+        return DONE
+    today = now()
+    rows = [
+        (verdict_on(run), short(run["id"]), run["routine"], words(run["trigger"]), _took(run), outcome(run, today))
+        for run in told["items"]
+    ]
+    call.out.table(["", "RUN", "ROUTINE", "BY", "TOOK", "OUTCOME"], rows)
+    if told["next"]:
+        call.out.say(call.out.paint(f"there are more: -n {call.limit * 5} shows them", DIM))
+    return DONE
+
+
+def _took(run: Mapping[str, Any]) -> str:
+    if not (run["started"] and run["ended"]):
+        return ""
+    return span((at(run["ended"]) - at(run["started"])).total_seconds())
+
+
+def slots(call: Call) -> int:
+    """List what became of each scheduled moment."""
+    narrowed = f"&routine={quote(call.routine)}" if call.routine else ""
+    told = call.ask("GET", f"/v1/slots?limit={call.limit}{narrowed}")
+    if told is None:
+        return DONE
+    if not told["items"]:
+        call.out.say("No slot has come yet.")
+        return DONE
+    today = now()
+    rows = [(_slot_time(slot, today), slot["routine"], _slot_words(slot)) for slot in told["items"]]
+    call.out.table(["SLOT", "ROUTINE", "OUTCOME"], rows, signs=False)
+    return DONE
+
+
+def _slot_time(slot: Mapping[str, Any], today: Any) -> str:
+    if slot["count"] == 1:
+        return when(slot["last"], today)
+    return f"{when(slot['first'], today)} to {when(slot['last'], today)}"
+
+
+def _slot_words(slot: Mapping[str, Any]) -> str:
+    text = words(slot["outcome"])
+    if slot["count"] > 1:
+        text = f"{slot['count']} {text}"
+    if slot["reason"]:
+        text += f": {words(slot['reason'])}"
+    if slot["lateness"] >= 1:
+        text += f", {span(slot['lateness'])} late"
+    return f"{text}, run {short(slot['run'])}" if slot["run"] else text
+
+
+def deliveries(call: Call) -> int:
+    """List where reports went."""
+    narrowed = f"&run={quote(call.run)}" if call.run else ""
+    narrowed += f"&status={quote(call.status)}" if call.status else ""
+    told = call.ask("GET", f"/v1/deliveries?limit={call.limit}{narrowed}")
+    if told is None:
+        return DONE
+    from daemon.control.inspection import delivery_words
+
+    rows = [
+        (each["status"], short(each["run"]), each["routine"], each["target"], delivery_words(each))
+        for each in told["items"]
+    ]
+    if not rows:
+        call.out.say("There are no such deliveries." if narrowed else "Nothing has been delivered yet.")
+        return DONE
+    call.out.table(["", "RUN", "ROUTINE", "TO", "OUTCOME"], rows)
+    return DONE
+
+
+def run(call: Call) -> int:
+    """Run a routine now, and print its report."""
+    from daemon.control.follow import run as act
+
+    return act(call)
+
+
+def inspect(call: Call) -> int:
+    """Show one run in full."""
+    if call.follow:
+        from daemon.control.follow import follow
+
+        return follow(call, call.client.ask("GET", f"/v1/runs/{quote(call.run)}"))
+    told = call.client.ask("GET", f"/v1/runs/{quote(call.run)}")
+    steps = call.client.ask("GET", f"/v1/runs/{quote(told['id'])}/steps?limit=1000")["items"]
+    if call.json:
+        import json
+
+        call.out.say(json.dumps({**told, "steps": steps}, ensure_ascii=False))
+        return DONE
+    from daemon.control.inspection import inspect as write
+
+    write(call.out, told, steps, full=call.full)
+    return DONE
+
+
+def cancel(call: Call) -> int:
+    """Stop a run."""
+    told = call.ask("POST", f"/v1/runs/{quote(call.run)}/cancel")
+    if told is None:
+        return DONE
+    name = f"run {short(told['id'])} of {told['routine']}"
+    if told["ended"] or _has_ended(call, told["id"]):
+        call.out.say(f"{name} is cancelled")
+        return DONE
+    call.out.say(f"{name} is being cancelled; its tools have not stopped yet")
+    return DONE
+
+
+def _has_ended(call: Call, run_id: str) -> bool:
+    """Wait until a run has ended, but not for ever."""
+    seconds = 0
+
+    def tick() -> None:
+        nonlocal seconds
+        seconds += 1
+        if seconds >= PATIENCE_FOR_CANCEL:
+            raise TimeoutError
+
+    try:
+        return any(event["type"] == "run_ended" for event in call.client.stream(f"/v1/runs/{run_id}/events", tick))
+    except (TimeoutError, Lost):
+        return False
+
+
+def pause(call: Call) -> int:
+    """Let no slot of a routine start."""
+    told = call.ask("POST", f"/v1/routines/{quote(call.routine)}/pause")
+    if told is not None:
+        call.out.say(f"{told['name']} is paused until `agentctl resume {told['name']}`; by hand it still runs")
+    return DONE
+
+
+def resume(call: Call) -> int:
+    """Let a paused routine go on."""
+    told = call.ask("POST", f"/v1/routines/{quote(call.routine)}/resume")
+    if told is not None:
+        call.out.say(f"{told['name']} goes on; next: {when(told['next'], never='by hand only')}")
+    return DONE
+
+
+def reload(call: Call) -> int:
+    """Read config, policy and routines again."""
+    told = call.ask("POST", "/v1/reload")
+    if told is None:
+        return DONE
+    changes = [f"{kind} {', '.join(told[kind])}" for kind in ("added", "changed", "removed") if told[kind]]
+    call.out.say("; ".join(changes) if changes else "nothing has changed")
+    for fault in told["faults"]:
+        call.err.say(call.err.paint(call.err.safe(fault_line(fault)), RED))
+    return NOT_SUCCEEDED if told["faults"] else DONE
+
+
+def logs(call: Call) -> int:
+    """Show the log, with a daemon and without."""
+    from contextlib import suppress
+    from pathlib import Path
+
+    from daemon.control.logs import main as read
+
+    file = None
+    if not any(word == "--state" or word.startswith("--state=") or word in ("-h", "--help") for word in call.rest):
+        with suppress(Unreachable):  # without a daemon it is where one started here would write it
+            file = call.client.ask("GET", "/v1/status")["log"]
+    return read(call.rest, Path(file) if file else None)
+
+
+def validate(call: Call) -> int:
+    """Check config, policy and routines: those of the daemon, if there is one and no folder is named."""
+    rest = list(call.rest)
+    if all(word == "--json" for word in rest):
+        try:
+            config = call.client.ask("GET", "/v1/status")["config"]
+        except Unreachable:
+            config = None
+        rest += ["--config", config] if config else []
+    return _agentd(["validate", *rest])
+
+
+def doctor(call: Call) -> int:
+    """Look for what is wrong here."""
+    if not all(word == "--json" for word in call.rest):
+        return _agentd(["doctor", *call.rest])
+    try:
+        told = call.ask("GET", "/v1/doctor")
+    except Unreachable as error:
+        if not call.json:
+            call.err.say(call.err.paint(f"no daemon answers at {', '.join(path for path, _ in error.tried)}", YELLOW))
+        return _agentd(["doctor", *call.rest])
+    if told is None:
+        return DONE
+    from daemon.control.inspection import checks
+
+    checks(call.out, told["checks"])
+    return DONE if told["ok"] else NOT_SUCCEEDED
+
+
+def _agentd(arguments: Sequence[str]) -> int:
+    """Do in this process what `agentd` does without a daemon."""
+    from daemon.main import main
+
+    return int(main(list(arguments)))
+
+
+def version(call: Call) -> int:
+    """Tell which version this is, and which one the daemon."""
+    from daemon import __version__
+
+    try:
+        daemon = call.client.ask("GET", "/v1/status")
+    except Unreachable:
+        daemon = None
+    if call.json:
+        import json
+
+        call.out.say(json.dumps({"agentctl": __version__, "agentd": daemon and daemon["version"]}))
+        return DONE
+    call.out.say(f"agentctl {__version__}")
+    call.out.say(f"agentd {daemon['version']}, process {daemon['pid']}" if daemon else "agentd is not running")
+    if daemon and daemon["version"] != __version__:
+        call.err.say(call.err.paint("they differ: restart agentd to use what is installed", YELLOW))
+    return DONE
