@@ -1,0 +1,36 @@
+"""What all rooms share: who is root, and a home with a daemon in it."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from tests.story import Home
+
+
+@pytest.fixture
+async def home(tmp_path):
+    """A home with nothing in it; a daemon started there is stopped at the end."""
+    made = Home(tmp_path)
+    yield made
+    await _put_away(made)
+
+
+@pytest.fixture
+async def shipped(tmp_path):
+    """A home with the files we ship."""
+    made = Home(tmp_path, shipped=True)
+    yield made
+    await _put_away(made)
+
+
+async def _put_away(made):
+    if made.process and made.process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            made.process.terminate()
+        try:
+            async with asyncio.timeout(10):
+                await made._gone()
+        except TimeoutError:
+            await made.kill()
+            raise
