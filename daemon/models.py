@@ -398,6 +398,8 @@ class MemoryChunk:
     """Set when it is an item that was stored by key."""
     source: str = ""
     """The routine it comes from."""
+    who: str = ""
+    """Who said it: a person, the agent, a tool."""
     tainted: bool = False
 
 

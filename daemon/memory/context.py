@@ -1,0 +1,102 @@
+"""What stood around a remembered text: around one for whoever asks, around the best few for a prompt."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from daemon.errors import NotFound
+from daemon.memory import tokens
+from daemon.memory.retrieve import Hit
+from daemon.memory.texts import ITEM, Text, by_ids, chunk, of_run
+from daemon.models import Anchor, ExpandedContext, MemoryChunk
+from daemon.store.rows import moment
+
+# Hits below this share of the best one have a word in common with the question, and seldom more.
+FLOOR = 0.3
+# Of a text that was found, and of one that only stood beside it.
+HIT_CHARACTERS = 800
+BESIDE_CHARACTERS = 200
+
+
+def expand(connection: sqlite3.Connection, anchor: Anchor, window: int) -> ExpandedContext:
+    """Return the text at an anchor, and `window` texts of its run before and after it; raises NotFound."""
+    if anchor.iteration == ITEM:
+        texts = list(by_ids(connection, [-anchor.segment]).values())
+    else:
+        texts = of_run(connection, anchor.run_id)
+    places = {place: _joined(parts) for place, parts in groupby(texts, lambda text: (text.iteration, text.segment))}
+    if (anchor.iteration, anchor.segment) not in places:
+        msg = f"nothing is remembered of run {anchor.run_id or '-'} at {anchor.iteration}/{anchor.segment}"
+        raise NotFound(msg)
+    here = list(places).index((anchor.iteration, anchor.segment))
+    chunks = tuple(places.values())
+    return ExpandedContext(
+        run=anchor.run_id,
+        focus=chunks[here],
+        before=chunks[max(0, here - window) : here],
+        after=chunks[here + 1 : here + 1 + window],
+    )
+
+
+def _joined(parts: Iterable[Text]) -> MemoryChunk:
+    first, *rest = parts
+    return replace(chunk(first), content="\n".join((first.text, *(part.text for part in rest))))
+
+
+def excerpt(connection: sqlite3.Connection, hits: Sequence[Hit], budget: int) -> str:
+    """Return the hits, and what stood beside them, as text for a prompt: oldest first, at most `budget` tokens.
+
+    Where that is short, better hits go first. The text is fenced: nothing remembered can close the fence, or pass for
+    one of our own lines that say when, where and how far to be trusted.
+    """
+    found = {hit.text.id: hit.text for hit in hits if hit.relevance >= FLOOR}
+    texts = by_ids(connection, {id_ + step for id_ in found if id_ > 0 for step in (-1, 1)}) | found
+    kept: dict[int, str] = {}
+    left = budget - tokens.estimate(_fence(()))
+    for id_, text in found.items():
+        beside = [near for near in (id_ - 1, id_ + 1) if near in texts and 0 < texts[near].run == text.run]
+        for wanted in ([id_, *beside], [id_]):
+            said = {near: _said(texts[near], near in found) for near in wanted if near not in kept}
+            cost = tokens.estimate(_head(text, tainted=True)) + sum(map(tokens.estimate, said.values()))
+            if cost <= left:
+                kept |= said
+                left -= cost
+                break
+    blocks = []
+    for stretch in _stretches([texts[id_] for id_ in sorted(kept)]):
+        head = _head(stretch[0], tainted=any(text.tainted for text in stretch))
+        blocks.append("\n".join((head, *(kept[text.id] for text in stretch))))
+    return _fence(blocks) if blocks else ""
+
+
+def _stretches(texts: Sequence[Text]) -> list[list[Text]]:
+    """Group what followed directly on each other, the oldest group first."""
+    groups: list[list[Text]] = []
+    for text in texts:
+        last = groups[-1][-1] if groups else None
+        if last and 0 < last.run == text.run and last.id + 1 == text.id:
+            groups[-1].append(text)
+        else:
+            groups.append([text])
+    return sorted(groups, key=lambda group: group[0].at)
+
+
+def _head(text: Text, *, tainted: bool) -> str:
+    when = moment(text.at).strftime("%Y-%m-%d %H:%M UTC")
+    return f"[{' · '.join(filter(None, (when, text.source or text.key, 'untrusted' if tainted else '')))}]"
+
+
+def _said(text: Text, found: bool) -> str:
+    limit = HIT_CHARACTERS if found else BESIDE_CHARACTERS
+    words = text.text if len(text.text) <= limit else f"{text.text[:limit].rstrip()} …"
+    # Lines of ours begin at the margin; what was remembered never does, and cannot write our tag.
+    words = re.sub(r"<(?=[\s/]*memory)", "‹", "\n  ".join(words.splitlines()), flags=re.IGNORECASE)
+    return f"- {text.who}: {words}" if text.who else f"- {words}"
+
+
+def _fence(blocks: Iterable[str]) -> str:
+    return "\n".join(("<memory>", "\n\n".join(blocks), "</memory>"))

@@ -1,0 +1,187 @@
+"""The full-text index over items and segments. It is derived: losing it loses nothing, `rebuild_some` makes it anew.
+
+Theory of operation. The index keeps no text (contentless FTS5), so a row is taken out by handing in exactly the words
+it was put in with. They are made again from the tables, hence two rules: whoever changes or deletes segments takes them
+and their neighbours out of the index *before*; and where tokens.VERSION has moved, everything is indexed anew.
+
+A segment is found by its own words (body), and less so by those of the two before it and the two after it: a reply is
+understood by what it answers. Items have no neighbours. Rows are known as `id` of a segment and `-id` of an item.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from daemon.memory.tokens import VERSION, index_text
+from daemon.store.rows import moment
+
+# How much a word counts that stands in the text itself, the two before, the two after, the speaker's name, the date.
+# What was said before explains a text more than what was said after it (measured on LoCoMo, harmless on CMRC 2018).
+WEIGHTS = (1.0, 0.35, 0.2, 0.5, 0.5)
+_REACH = 2
+_CONTEXT_CHARACTERS = 400
+
+_STATE = "memory.index"
+_BATCH = 500  # segments: about 50 ms
+
+# English whatever the locale, unlike strftime's.
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+
+
+class Document(NamedTuple):
+    """One row of the index."""
+
+    id: int
+    body: str
+    earlier: str
+    later: str
+    who: str
+    date: str
+
+
+class Indexable(NamedTuple):
+    """What the index needs to know of a segment."""
+
+    id: int
+    at: int
+    who: str
+    routine: str
+    text: str
+
+
+class State(NamedTuple):
+    """How far the index is: runs above `low` and up to `high` are not in it yet."""
+
+    version: int = 0
+    low: int = 0
+    high: int = 0
+
+
+def add_run(connection: sqlite3.Connection, run: int) -> None:
+    """Index the segments of a run that no later one supersedes."""
+    rows = _rows(connection, "s.memory_run = ?", (run,))
+    fresh = connection.execute("SELECT id FROM memory_segment WHERE memory_run = ? AND superseded IS NULL", (run,))
+    _insert(connection, documents(rows, {id_ for (id_,) in fresh}))
+
+
+def add_segments(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
+    """Index single segments whose rows are there already."""
+    _insert(connection, _of_segments(connection, ids))
+
+
+def remove_segments(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
+    """Take segments out of the index; their rows and those around them must still be as they were."""
+    _delete(connection, _of_segments(connection, ids))
+
+
+def add_item(connection: sqlite3.Connection, id_: int, key: str, text: str, updated: int) -> None:
+    _insert(connection, [_of_item(id_, key, text, updated)])
+
+
+def remove_item(connection: sqlite3.Connection, id_: int, key: str, text: str, updated: int) -> None:
+    """Take an item out of the index, given exactly what it was indexed with."""
+    _delete(connection, [_of_item(id_, key, text, updated)])
+
+
+def state(connection: sqlite3.Connection) -> State:
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (_STATE,)).fetchone()
+    return State(*json.loads(row[0])) if row else State()
+
+
+def rebuild_some(connection: sqlite3.Connection) -> bool:
+    """Do a part of what is left to do on the index, and tell whether nothing is left.
+
+    A part is short, so that the journal, which shares the connection, never waits long; others may write in between.
+    """
+    found = state(connection)
+    if found.version != VERSION:
+        (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_run").fetchone()
+        found = State(VERSION, 0, last)
+        connection.execute("INSERT INTO memory_fts (memory_fts) VALUES ('delete-all')")
+        _insert(
+            connection, (_of_item(*row) for row in connection.execute("SELECT id, key, text, updated FROM memory_item"))
+        )
+    elif found.low >= found.high:
+        return True
+    low, done = found.low, 0
+    runs = connection.execute("SELECT id FROM memory_run WHERE id > ? AND id <= ? ORDER BY id", (low, found.high))
+    for (run,) in runs:
+        add_run(connection, run)
+        (count,) = connection.execute("SELECT count(*) FROM memory_segment WHERE memory_run = ?", (run,)).fetchone()
+        low, done = run, done + count
+        if done >= _BATCH:
+            break
+    else:
+        low = found.high
+    connection.execute(
+        "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        (_STATE, json.dumps(found._replace(low=low))),
+    )
+    return low >= found.high
+
+
+def documents(rows: Sequence[Indexable], wanted: Container[int]) -> Iterator[Document]:
+    """Yield what is indexed of the wanted ones among neighbouring segments of one run."""
+    short = {row.id: index_text(row.text[:_CONTEXT_CHARACTERS]) for row in rows}
+    for row in rows:
+        if row.id in wanted:
+            yield Document(
+                id=row.id,
+                body=short[row.id] if len(row.text) <= _CONTEXT_CHARACTERS else index_text(row.text),
+                earlier=" ".join(short.get(near, "") for near in range(row.id - _REACH, row.id)),
+                later=" ".join(short.get(near, "") for near in range(row.id + 1, row.id + _REACH + 1)),
+                who=index_text(f"{row.who} {row.routine}"),
+                date=_date(row.at),
+            )
+
+
+def _of_segments(connection: sqlite3.Connection, ids: Iterable[int]) -> Iterator[Document]:
+    """Yield what is, or would be, indexed of single segments; of those still pending, nothing is."""
+    _, low, high = state(connection)
+    for id_ in ids:
+        (run,) = connection.execute("SELECT memory_run FROM memory_segment WHERE id = ?", (id_,)).fetchone()
+        if not low < run <= high:
+            around = (run, id_ - _REACH, id_ + _REACH)
+            yield from documents(_rows(connection, "s.memory_run = ? AND s.id BETWEEN ? AND ?", around), {id_})
+
+
+def _of_item(id_: int, key: str, text: str, updated: int) -> Document:
+    return Document(-id_, index_text(f"{key}\n{text}"), "", "", "", _date(updated))
+
+
+def _rows(connection: sqlite3.Connection, condition: str, values: tuple[int, ...]) -> list[Indexable]:
+    found = connection.execute(
+        "SELECT s.id, s.at, s.who, r.routine, s.text FROM memory_segment s"  # noqa: S608  conditions stand above
+        f" JOIN memory_run r ON r.id = s.memory_run WHERE {condition} ORDER BY s.id",
+        values,
+    )
+    return [Indexable(*row) for row in found]
+
+
+def _date(at: int) -> str:
+    """Return the words by which people name a day, in both languages."""
+    day = moment(at)
+    month, weekday, chinese = _MONTHS[day.month - 1], _DAYS[day.weekday()], "一二三四五六日"[day.weekday()]
+    numbers = f"{day:%Y-%m-%d} {day.day} {day.month}"
+    return index_text(f"{numbers} {month} {month[:3]} {weekday} 周{chinese} 星期{chinese}")
+
+
+def _insert(connection: sqlite3.Connection, rows: Iterable[Document]) -> None:
+    connection.executemany(
+        "INSERT INTO memory_fts (rowid, body, earlier, later, who, date) VALUES (?, ?, ?, ?, ?, ?)", rows
+    )
+
+
+def _delete(connection: sqlite3.Connection, rows: Iterable[Document]) -> None:
+    connection.executemany(
+        "INSERT INTO memory_fts (memory_fts, rowid, body, earlier, later, who, date)"
+        " VALUES ('delete', ?, ?, ?, ?, ?, ?)",
+        rows,
+    )

@@ -1,0 +1,87 @@
+"""A run's text as rows: what a caller hands in, what is kept of it, how long texts are cut."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import blake2b
+from typing import NamedTuple
+
+from daemon.models import SegmentType
+from daemon.store.rows import clean, stamp
+
+# A hit is one piece: longer ones bury what matters, shorter ones lose what it belongs to.
+PIECE_CHARACTERS = 800
+# Below this a text says little by itself ("Yes, both."): it repeats only what follows the same text.
+_SAYS_LITTLE = 40
+_SENTENCE_END = re.compile(r"(?<=[。！？；\n])|(?<=[.!?;])\s")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Segment:
+    """One text of a run, at its place."""
+
+    iteration: int
+    segment: int
+    type: SegmentType
+    timestamp: datetime
+    text: str
+    who: str = ""
+    """Who said it: a person, the agent, a tool."""
+    tainted: bool = False
+    """The run had read untrusted bytes by then."""
+
+
+class Piece(NamedTuple):
+    """One row of memory_segment, without its ids."""
+
+    iteration: int
+    segment: int
+    part: int
+    type: str
+    at: int
+    who: str
+    asks: int
+    tainted: int
+    digest: int
+    text: str
+
+
+def pieces(routine: str, segments: Iterable[Segment]) -> Iterator[Piece]:
+    """Yield the rows of a run's segments; blank ones are left out."""
+    before = ""
+    for each in segments:
+        for part, text in enumerate(split(clean(each.text))):
+            yield Piece(
+                iteration=each.iteration,
+                segment=each.segment,
+                part=part,
+                type=each.type.value,
+                at=stamp(each.timestamp),
+                who=clean(each.who),
+                asks=int(text.endswith(("?", "？"))),
+                tainted=int(each.tainted),
+                digest=_digest(routine, each.type, text, before if len(text) < _SAYS_LITTLE else ""),
+                text=text,
+            )
+            before = text
+
+
+def split(text: str, limit: int = PIECE_CHARACTERS) -> list[str]:
+    """Cut a text into parts of at most `limit` characters: at the ends of sentences, else of words, else anywhere."""
+    parts: list[str] = []
+    rest = text.strip()
+    while len(rest) > limit:
+        ends = [found.end() for found in _SENTENCE_END.finditer(rest, 0, limit)]
+        cut = ends[-1] if ends and ends[-1] > limit // 2 else rest.rfind(" ", limit // 2, limit) + 1 or limit
+        parts.append(rest[:cut].rstrip())
+        rest = rest[cut:].lstrip()
+    return [part for part in (*parts, rest) if part]
+
+
+def _digest(routine: str, kind: SegmentType, text: str, before: str) -> int:
+    """Return a number that is the same for what a routine says again, whatever the spacing and case."""
+    same = "\0".join((routine, kind.value, " ".join(text.split()).casefold(), before))
+    return int.from_bytes(blake2b(same.encode(), digest_size=8).digest(), signed=True)

@@ -1,0 +1,140 @@
+"""What is written: items by key, runs in pieces; each with its place in the index.
+
+Functions of a connection, to be handed to the writer; every one is a whole that may be rolled back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from daemon.memory import index
+from daemon.memory.pieces import Piece
+
+
+class Item(NamedTuple):
+    """One row of memory_item."""
+
+    id: int
+    key: str
+    category: str
+    run_id: str | None
+    tainted: int
+    created: int
+    updated: int
+    text: str
+
+
+_ITEM = "id, key, category, run_id, tainted, created, updated, text"
+
+
+def item(connection: sqlite3.Connection, key: str) -> Item | None:
+    row = connection.execute(f"SELECT {_ITEM} FROM memory_item WHERE key = ?", (key,)).fetchone()  # noqa: S608
+    return Item(*row) if row else None
+
+
+def items(connection: sqlite3.Connection, category: str | None, limit: int) -> list[Item]:
+    """Return items, those changed last first."""
+    rows = connection.execute(
+        f"SELECT {_ITEM} FROM memory_item WHERE ? IS NULL OR category = ?"  # noqa: S608
+        " ORDER BY updated DESC, id DESC LIMIT ?",
+        (category, category, limit),
+    )
+    return [Item(*row) for row in rows]
+
+
+def put_item(
+    connection: sqlite3.Connection, *, key: str, text: str, category: str, run: str | None, tainted: bool, now: int
+) -> None:
+    """Keep a text under a key, in place of what was there; who created the key first is not forgotten."""
+    old = item(connection, key)
+    if old is not None:
+        index.remove_item(connection, old.id, old.key, old.text, old.updated)
+    (id_,) = connection.execute(
+        "INSERT INTO memory_item (key, category, run_id, tainted, created, updated, text) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (key) DO UPDATE SET category = excluded.category, run_id = excluded.run_id,"
+        " tainted = excluded.tainted, updated = excluded.updated, text = excluded.text RETURNING id",
+        (key, category, run, int(tainted), now, now, text),
+    ).fetchone()
+    index.add_item(connection, id_, key, text, now)
+
+
+def drop_item(connection: sqlite3.Connection, key: str) -> bool:
+    """Delete an item; tell whether there was one."""
+    old = item(connection, key)
+    if old is None:
+        return False
+    index.remove_item(connection, old.id, old.key, old.text, old.updated)
+    connection.execute("DELETE FROM memory_item WHERE id = ?", (old.id,))
+    return True
+
+
+def seed(connection: sqlite3.Connection, seeds: Iterable[tuple[str, str]], category: str, now: int) -> None:
+    """Keep these items; one that did not change is not touched, so its date says since when it holds."""
+    for key, text in seeds:
+        old = item(connection, key)
+        if old is None or (old.text, old.category) != (text, category):
+            put_item(connection, key=key, text=text, category=category, run=None, tainted=False, now=now)
+
+
+def put_run(
+    connection: sqlite3.Connection,
+    *,
+    run: str,
+    routine: str,
+    goal: str,
+    status: str,
+    started: int,
+    ended: int,
+    pieces: Sequence[Piece],
+) -> None:
+    """Keep a run in pieces; doing it again for the same run replaces them, so it may follow a crash."""
+    drop_run(connection, run)
+    (owner,) = connection.execute(
+        "INSERT INTO memory_run (run_id, routine, goal, status, started, ended) VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
+        (run, routine, goal, status, started, ended),
+    ).fetchone()
+    for piece in pieces:
+        # one by one: the ids of a run have to follow each other, and RETURNING takes one row at a time
+        (id_,) = connection.execute(
+            "INSERT INTO memory_segment"
+            " (memory_run, iteration, segment, part, type, at, who, asks, tainted, digest, text)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+            (owner, *piece),
+        ).fetchone()
+        _supersede(connection, piece.digest, owner, by=id_)
+    index.add_run(connection, owner)
+
+
+def _supersede(connection: sqlite3.Connection, digest: int, owner: int, by: int) -> None:
+    """Take what a routine said before, and says again, out of the index: it would flood every answer."""
+    old = [
+        id_
+        for (id_,) in connection.execute(
+            "SELECT id FROM memory_segment WHERE digest = ? AND superseded IS NULL AND memory_run != ?", (digest, owner)
+        )
+    ]
+    if old:
+        index.remove_segments(connection, old)
+        connection.executemany("UPDATE memory_segment SET superseded = ? WHERE id = ?", [(by, id_) for id_ in old])
+
+
+def drop_run(connection: sqlite3.Connection, run: str) -> bool:
+    """Delete a run; what its texts superseded is found again. Tell whether there was one."""
+    row = connection.execute("SELECT id FROM memory_run WHERE run_id = ?", (run,)).fetchone()
+    if row is None:
+        return False
+    own = connection.execute("SELECT id, superseded FROM memory_segment WHERE memory_run = ?", row).fetchall()
+    index.remove_segments(connection, [id_ for id_, superseded in own if superseded is None])
+    heirs = [(superseded, id_) for id_, superseded in own if superseded is not None]
+    connection.executemany("UPDATE memory_segment SET superseded = ? WHERE superseded = ?", heirs)
+    freed = [
+        id_
+        for (id_,) in connection.execute(
+            "SELECT o.id FROM memory_segment o JOIN memory_segment n ON n.id = o.superseded WHERE n.memory_run = ?", row
+        )
+    ]
+    connection.execute("DELETE FROM memory_run WHERE id = ?", row)  # its segments go with it, `superseded` becomes NULL
+    index.add_segments(connection, freed)
+    return True

@@ -1,0 +1,123 @@
+"""The shipped memory as a candidate for an evaluation of retrieval on conversations.
+
+`add` one text after the other, `flush`, then `search`; every session becomes one archived run, as the daemon does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from daemon.memory import Memory, Segment
+from daemon.models import SegmentType
+from daemon.store.database import Database
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DATES = (
+    re.compile(r"(?P<year>\d{4})[-/年](?P<month>\d{1,2})[-/月](?P<day>\d{1,2})"),
+    re.compile(r"(?P<day>\d{1,2})[./](?P<month>\d{1,2})[./](?P<year>\d{4})"),
+    re.compile(r"(?P<day>\d{1,2})(?:st|nd|rd|th)? (?P<name>[A-Za-z]{3})[a-z]*,? (?P<year>\d{4})"),
+    re.compile(r"(?P<name>[A-Za-z]{3})[a-z]* (?P<day>\d{1,2})(?:st|nd|rd|th)?,? (?P<year>\d{4})"),
+)
+_TIME = re.compile(r"(\d{1,2}):(\d{2})(?::\d{2})?\s*(am|pm)?", re.IGNORECASE)
+_UNDATED = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class _Text(NamedTuple):
+    id: str
+    text: str
+    at: datetime
+    who: str
+
+
+class Candidate:
+    """A memory in a folder of its own, to be used without an event loop."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="agentd-bench-memory-"))
+        self._runner = asyncio.Runner()
+        self._db = self._runner.run(Database.open(self._folder / "agentd.db"))
+        self._memory = Memory(self._db, clock=lambda: datetime.now(UTC))
+        self._runner.run(self._memory.refresh())
+        self._waiting: dict[str, list[_Text]] = {}
+        self._ids: dict[tuple[str, int], str] = {}
+
+    def add(
+        self, text: str, id: str, timestamp: str = "", speaker: str = "", session: str = "", caption: str = "", **_: object
+    ) -> None:
+        """Take one text; its session is archived by `flush`."""
+        shown = f"{text} [{caption}]" if caption else text
+        self._waiting.setdefault(session, []).append(_Text(id, shown, moment(timestamp), speaker))
+
+    def flush(self) -> None:
+        """Archive what was added since the last time."""
+        self._runner.run(self._archive())
+
+    async def _archive(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for session, texts in waiting.items():
+            for place, text in enumerate(texts):
+                self._ids[session, place] = text.id
+            segments = [
+                Segment(
+                    iteration=place,
+                    segment=0,
+                    type=SegmentType.USER_MESSAGE,
+                    timestamp=text.at + timedelta(seconds=place),
+                    text=text.text,
+                    who=text.who,
+                )
+                for place, text in enumerate(texts)
+            ]
+            done = self._memory.archive(
+                run=session,
+                routine="",
+                goal="",
+                status="succeeded",
+                segments=segments,
+                started=texts[0].at,
+                ended=texts[-1].at,
+            )
+        await done if waiting else None
+
+    def search(self, query: str, limit: int) -> list[str]:
+        """Return the ids of what fits best; a long text that was kept in parts counts once."""
+        if self._waiting:
+            self.flush()
+        chunks = self._runner.run(self._memory.retrieve(query, limit))
+        return list(dict.fromkeys(self._ids[each.anchor.run_id, each.anchor.iteration] for each in chunks))
+
+    def stats(self) -> dict[str, float]:
+        """Return what it takes on disk."""
+        size = sum(file.stat().st_size for file in self._folder.iterdir())
+        return {"disk_mb": round(size / 1e6, 1)}
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self._runner.run(self._db.close())
+        self._runner.close()
+        shutil.rmtree(self._folder)
+
+
+def moment(text: str) -> datetime:
+    """Read a moment as people write it; one that cannot be read becomes a fixed day."""
+    for pattern in _DATES:
+        if found := pattern.search(text):
+            parts = found.groupdict()
+            month = int(parts["month"]) if "month" in parts else 1 + _MONTHS.index(parts["name"].lower())
+            day = datetime(int(parts["year"]), month, int(parts["day"]), tzinfo=UTC)
+            return day + _time(text[: found.start()] + text[found.end() :])
+    return _UNDATED
+
+
+def _time(text: str) -> timedelta:
+    found = _TIME.search(text)
+    if not found:
+        return timedelta()
+    hour, minute, half = int(found[1]), int(found[2]), (found[3] or "").lower()
+    return timedelta(hours=hour % 12 + 12 * (half == "pm") if half else hour, minutes=minute)
