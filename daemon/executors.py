@@ -11,6 +11,7 @@ import heapq
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -89,7 +90,7 @@ class LocalExecutor:
             self._idle.clear()
             task = asyncio.create_task(self._one(run_id), name=f"run {run_id}")
             self.running[run_id] = task
-            task.add_done_callback(lambda _task, run_id=run_id: self._done(run_id))
+            task.add_done_callback(partial(self._done, run_id))
 
     async def _one(self, run_id: str) -> None:
         try:
@@ -101,7 +102,7 @@ class LocalExecutor:
             heapq.heappush(self._later, (run.not_before, run.id))
             self._arm()
 
-    def _done(self, run_id: str) -> None:
+    def _done(self, run_id: str, _task: asyncio.Task[None]) -> None:
         self.running.pop(run_id, None)
         self._next()
         if not self.running:

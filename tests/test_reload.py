@@ -1,0 +1,80 @@
+"""Definitions are read again once they have been left alone, and a bad file changes nothing."""
+
+import asyncio
+
+from daemon.errors import ConfigError, Fault
+from daemon.reload import Reloads
+
+
+class Definitions:
+    def __init__(self, *faults):
+        self.read = asyncio.Semaphore(0)
+        self.times = 0
+        self.faults = list(faults)
+
+    async def __call__(self):
+        self.times += 1
+        self.read.release()
+        if self.faults:
+            raise self.faults.pop()
+
+    async def times_read(self, count):
+        async with asyncio.timeout(10):
+            for _ in range(count):
+                await self.read.acquire()
+
+
+async def test_a_burst_of_changes_is_read_once(tmp_path):
+    definitions = Definitions()
+    reloads = Reloads(definitions, lambda: [tmp_path])
+    for n in range(20):
+        (tmp_path / f"{n}.toml").write_text("x")
+    await definitions.times_read(1)
+    assert definitions.times == 1
+    reloads.close()
+
+
+async def test_ringing_during_a_reload_reads_once_more(tmp_path):
+    entered, go = asyncio.Event(), asyncio.Event()
+    times = []
+
+    async def slow():
+        times.append(1)
+        entered.set()
+        await go.wait()
+
+    reloads = Reloads(slow, lambda: [tmp_path])
+    reloads.ring()
+    await entered.wait()
+    reloads.ring()
+    reloads.ring()
+    go.set()
+    async with asyncio.timeout(10):
+        while reloads._task and not reloads._task.done():
+            await asyncio.sleep(0)
+    assert len(times) == 2
+    reloads.close()
+
+
+async def test_a_bad_file_leaves_the_next_reload_possible(tmp_path):
+    definitions = Definitions(ConfigError(Fault(file="a", key="b", found="c", problem="d")), RuntimeError("broken"))
+    reloads = Reloads(definitions, lambda: [tmp_path])
+    for _ in range(3):
+        reloads.ring()
+        await definitions.times_read(1)
+        while reloads._task and not reloads._task.done():
+            await asyncio.sleep(0)
+    assert definitions.times == 3
+    reloads.close()
+
+
+async def test_a_folder_that_appears_later_is_watched_after_the_next_reload(tmp_path):
+    definitions = Definitions()
+    reloads = Reloads(definitions, lambda: [tmp_path, tmp_path / "routines"])
+    (tmp_path / "routines").mkdir()
+    await definitions.times_read(1)
+    while reloads._task and not reloads._task.done():
+        await asyncio.sleep(0)
+    (tmp_path / "routines" / "a.toml").write_text("x")
+    await definitions.times_read(1)
+    reloads.close()
