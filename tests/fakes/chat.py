@@ -41,7 +41,7 @@ _REASONING = {
 }
 
 
-def check(body: Json, *, context: int | None) -> None:
+def check(body: Json, *, context: int | None, name: str) -> None:
     """Refuse what the vendor of that model refuses."""
     model = check_model(body)
     fields, message_fields = _EXTRA.get(model.family, (set(), set()))
@@ -59,7 +59,7 @@ def check(body: Json, *, context: int | None) -> None:
     _check_pairs(messages, model)
     thinking = body.get("thinking", {}).get("type") != "disabled"
     if model.family in _REASONING and thinking:
-        _check_reasoning(messages, model)
+        _check_reasoning(messages, model, name)
     _check_context(body, model, context)
 
 
@@ -164,13 +164,13 @@ def _check_arguments(text: str, model: Model) -> None:
             raise Refusal("tool call arguments are not valid JSON") from None
 
 
-def _check_reasoning(messages: list[Json], model: Model) -> None:
+def _check_reasoning(messages: list[Json], model: Model, name: str) -> None:
     for index, message in enumerate(messages):
         if not message.get("tool_calls"):
             continue
         reasoning = message.get("reasoning_content")
         # ids that this fake gave out carry a mark of the reasoning that came with them
-        marks = [call["id"][5:13] for call in message["tool_calls"] if call["id"].startswith("call_r")]
+        marks = [call["id"].split("_")[2] for call in message["tool_calls"] if call["id"].startswith(f"call_{name}_r")]
         intact = all(mark == _mark(reasoning) for mark in marks)
         require(reasoning is not None and intact, _REASONING[model.family].format(index=index))
 
@@ -190,7 +190,7 @@ def _check_context(body: Json, model: Model, context: int | None) -> None:
     raise Refusal(text, code="context_length_exceeded" if model.hosted else None)
 
 
-def answer(turn: Json, body: Json, number: int) -> Json:
+def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
     """Say what the turn says, in this API's form."""
     family = check_model(body).family
     reasoning = turn.get("thinking") if family != "openai" else None  # OpenAI keeps it to itself here
@@ -199,10 +199,10 @@ def answer(turn: Json, body: Json, number: int) -> Json:
         message |= {"refusal": turn.get("refusal"), "annotations": []}
     if reasoning is not None:
         message["reasoning" if family in ("vllm", "ollama") else "reasoning_content"] = reasoning
-    mark = _mark(reasoning) if reasoning is not None else "n0000000"
+    mark = _mark(reasoning) if reasoning is not None else "n"
     calls = [
         {
-            "id": call.get("id", f"call_{mark}{number:04d}{place}"),
+            "id": call.get("id", f"call_{name}_{mark}_{number}_{place}"),
             "type": "function",
             "function": {"name": call["name"], "arguments": _text(call.get("arguments", {}))},
         }

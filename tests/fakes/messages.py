@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tests.fakes.rules import Json, Model, Refusal, check_model, digest, require, tokens, words
+from tests.fakes.rules import Json, Refusal, check_model, digest, require, tokens, words
 
 _FIELDS = words(
     """
@@ -26,7 +26,7 @@ _STATUS_TYPES = {
 }
 
 
-def check(body: Json, *, context: int | None) -> None:
+def check(body: Json, *, context: int | None, name: str) -> None:
     """Refuse what the vendor of that model refuses."""
     model = check_model(body)
     for key in body:
@@ -49,7 +49,7 @@ def check(body: Json, *, context: int | None) -> None:
     require(isinstance(messages, list) and messages, "messages: at least one message is required")
     assert isinstance(messages, list)
     require(messages[0].get("role") == "user", 'messages: first message must use the "user" role')
-    _check_messages(body, messages, model)
+    _check_messages(body, messages, name)
     require(
         messages[-1]["role"] == "user" or model.family != "anthropic",
         "This model does not support assistant message prefill. The conversation must end with a user message.",
@@ -103,7 +103,7 @@ def _check_cache(body: Json) -> None:
     require(markers <= 4, f"A maximum of 4 blocks with cache_control may be provided. Found {markers}.")
 
 
-def _check_messages(body: Json, messages: list[Json], model: Model) -> None:
+def _check_messages(body: Json, messages: list[Json], name: str) -> None:
     prefix: list[object] = [_blocks(body.get("system") or []), body.get("tools") or []]
     ids: set[str] = set()
     waiting: list[str] = []
@@ -130,7 +130,7 @@ def _check_messages(body: Json, messages: list[Json], model: Model) -> None:
                 require(block["id"] not in ids, "messages: `tool_use` ids must be unique")
                 ids.add(block["id"])
                 waiting.append(block["id"])
-                _check_thought_kept(block, blocks, where)
+                _check_thought_kept(block, blocks, where, name)
             prefix.append([message["role"], block])
         if message["role"] == "assistant":
             require(
@@ -207,19 +207,19 @@ def _signature(block: Json) -> str:
     return str(block.get("signature"))
 
 
-def _check_thought_kept(use: Json, blocks: list[Json], where: str) -> None:
+def _check_thought_kept(use: Json, blocks: list[Json], where: str, name: str) -> None:
     """Ids that this fake gave out carry a mark of the thinking that came with them."""
-    if not use["id"].startswith("toolu_t"):
+    if not use["id"].startswith(f"toolu_{name}_t"):
         return
     thoughts = [_signature(block) for block in blocks if block["type"] in ("thinking", "redacted_thinking")]
     require(
-        use["id"][7:15] == digest(thoughts)[:8],
+        use["id"].split("_")[2] == "t" + digest(thoughts)[:8],
         f"{where}: Expected `thinking` or `redacted_thinking` before `tool_use`. These blocks must remain as they were "
         "in the original response.",
     )
 
 
-def answer(turn: Json, body: Json, number: int) -> Json:
+def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
     """Say what the turn says, in this API's form."""
     prefix: list[object] = [_blocks(body.get("system") or []), body.get("tools") or []]
     for message in body["messages"]:
@@ -229,8 +229,8 @@ def answer(turn: Json, body: Json, number: int) -> Json:
     if turn.get("text"):
         blocks.append({"type": "text", "text": turn["text"], "citations": None})
     for place, call in enumerate(turn.get("tool_calls", ())):
-        mark = f"t{digest(thoughts)[:8]}" if thoughts else "n00000000"
-        use = {"type": "tool_use", "id": call.get("id", f"toolu_{mark}{number:04d}{place}"), "name": call["name"]}
+        mark = f"t{digest(thoughts)[:8]}" if thoughts else "n"
+        use = {"type": "tool_use", "id": call.get("id", f"toolu_{name}_{mark}_{number}_{place}"), "name": call["name"]}
         blocks.append(use | {"input": call.get("arguments", {})})
     finish = turn.get("finish", "tool_calls" if turn.get("tool_calls") else "stop")
     finish = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}.get(finish, finish)

@@ -29,7 +29,7 @@ _FIELDS = words(
 _AFTER_REASONING = ("reasoning", "function_call", "message")
 
 
-def check(body: Json, *, context: int | None) -> None:
+def check(body: Json, *, context: int | None, name: str) -> None:
     """Refuse what the vendor refuses."""
     model = check_model(body)
     check_unknown(body, _FIELDS)
@@ -37,6 +37,10 @@ def check(body: Json, *, context: int | None) -> None:
         not model.reasoning or body.get("temperature") in (None, 1),
         "Unsupported parameter: 'temperature' is not supported with this model.",
         code="unsupported_parameter",
+    )
+    require(
+        model.reasoning or "reasoning.encrypted_content" not in body.get("include", ()),
+        "Encrypted content is not supported with this model.",
     )
     require(body.get("tools") != [], "Invalid 'tools': empty array.", code="empty_array")
     names: set[str] = set()
@@ -50,7 +54,7 @@ def check(body: Json, *, context: int | None) -> None:
     if isinstance(items, list):
         for index, item in enumerate(items):
             _check_item(item, index, store=body.get("store", True))
-        _check_pairs(items)
+        _check_pairs(items, name)
     require(
         context is None or tokens(items) <= context,
         "Your input exceeds the context window of this model. Please adjust your input and try again.",
@@ -88,7 +92,7 @@ def _check_item(item: Json, index: int, *, store: bool) -> None:
         raise Refusal(f"Invalid value: '{kind}'.", code="invalid_value")
 
 
-def _check_pairs(items: list[Json]) -> None:
+def _check_pairs(items: list[Json], name: str) -> None:
     calls: set[str] = set()
     answered: set[str] = set()
     reasoning: str | None = None
@@ -99,7 +103,7 @@ def _check_pairs(items: list[Json]) -> None:
             f"Item '{reasoning}' of type 'reasoning' was provided without its required following item.",
         )
         if kind == "function_call":
-            needed = item["call_id"].split("_")[1] if item["call_id"].startswith("call_r") else None
+            needed = item["call_id"].split("_")[2] if item["call_id"].startswith(f"call_{name}_r") else None
             require(
                 needed is None or f"rs_{needed}" in [other.get("id") for other in items],
                 f"Item '{item.get('id')}' of type 'function_call' was provided without its required 'reasoning' item.",
@@ -118,10 +122,10 @@ def _seal(item_id: object) -> str:
     return "sealed:" + digest(item_id)
 
 
-def answer(turn: Json, body: Json, number: int) -> Json:
+def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
     """Say what the turn says, in this API's form."""
     output: list[Json] = []
-    thinking = turn.get("thinking")
+    thinking = turn.get("thinking") if check_model(body).reasoning else None
     if thinking is not None:
         item: Json = {"id": f"rs_r{number}", "type": "reasoning", "summary": [], "status": None}
         if thinking:
@@ -141,7 +145,7 @@ def answer(turn: Json, body: Json, number: int) -> Json:
             {
                 "id": f"fc_{number}_{place}",
                 "type": "function_call",
-                "call_id": call.get("id", f"call_{'r' if thinking is not None else 'n'}{number}_{place}"),
+                "call_id": call.get("id", f"call_{name}_{'r' if thinking is not None else 'n'}{number}_{place}"),
                 "name": call["name"],
                 "arguments": arguments if isinstance(arguments, str) else json.dumps(arguments),
                 "status": "completed",

@@ -15,6 +15,9 @@ anything else a lenient one) and answers from a script:
     python -m tests.fakes.vendor --port 0 --script '["hello"]' --log requests.jsonl --latency 0.2
     {"url": "http://127.0.0.1:41523", "port": 41523, "pid": 4711}          ← its first line on stdout
 
+`context=1000` makes its models overflow beyond so many tokens; `name="a"` tells it from a second one in the same test,
+whose calls and thinking it then takes for another vendor's. `strict=False` answers whatever is asked.
+
 A base URL is `url + "/v1"` for OpenAI's form, `url` for Anthropic's. The key "wrong" is refused, any other is right.
 
 A turn is a text, or a table whose keys combine:
@@ -117,11 +120,12 @@ class FakeVendor:
         latency: float = 0.0,
         strict: bool = True,
         context: int | None = None,
+        name: str = "v",
         log: TextIO | None = None,
         port: int = 0,
     ) -> None:
         self.script = Script(turns, by)
-        self.latency, self.strict, self.context = latency, strict, context
+        self.latency, self.strict, self.context, self.name = latency, strict, context, name
         self.requests: list[Request] = []
         self.connections: set[_Connection] = set()
         self.accepted = 0
@@ -176,7 +180,7 @@ class FakeVendor:
         require(isinstance(body, dict), "The body must be an object.")
         if self.strict and api is not None:
             _check_key(body, headers)
-            api.check(body, context=self.context)
+            api.check(body, context=self.context, name=self.name)
         return body
 
     def _act(self, turn: Json, api: ModuleType, body: Json) -> _Answer:
@@ -194,7 +198,7 @@ class FakeVendor:
                 headers={"content-type": turn.get("content_type", "text/html")},
             )
         else:
-            said = api.answer(turn, body, self._number)
+            said = api.answer(turn, body, self._number, name=self.name)
             if turn.get("empty"):
                 said |= {key: [] for key in ("choices", "output", "content") if key in said}
             answer = _Answer.of(said)

@@ -1,0 +1,34 @@
+"""What the tests of this room share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, MutableMapping
+from typing import Any
+
+import pytest
+import structlog
+
+from daemon.providers import LLMProvider
+from tests.fakes.vendor import FakeVendor
+from tests.providers import talk
+
+
+@pytest.fixture
+def logged() -> Iterator[list[MutableMapping[str, Any]]]:
+    """The events that are logged during the test."""
+    with structlog.testing.capture_logs() as lines:
+        yield lines
+
+
+@pytest.fixture
+async def provider_for() -> AsyncIterator[talk.Opener]:
+    """Open providers, and close them when the test is over."""
+    opened: list[LLMProvider] = []
+
+    def open_one(way: str, vendor: FakeVendor | str, **settings: Any) -> LLMProvider:
+        opened.append(talk.provider(way, vendor, **settings))
+        return opened[-1]
+
+    yield open_one
+    for provider in opened:
+        await provider.close()
