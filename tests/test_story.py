@@ -136,7 +136,7 @@ async def test_kill_9_during_a_side_effect_is_reported_to_the_model_and_not_repe
 
 async def test_sigterm_during_a_run_suspends_it_and_the_next_start_goes_on(working):
     async with Vendor([EFFECT, {"text": "never arrives", "hang": True}, "Done."]) as vendor:
-        working.write("config.toml", config(vendor, '[daemon]\ngrace = "100ms"\n'))
+        working.write("config.toml", config(vendor, '[daemon]\ngrace = "1s"\n'))
         await working.start()
         run = (await working.agentctl("run", "work", "--detach")).out.strip()
         await vendor.asked(2)
