@@ -221,6 +221,7 @@ def test_a_config_that_holds_a_key_must_be_the_owners_alone(load: Any) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away: sudo pytest -m root")
 def test_a_key_file_of_another_user_is_refused(load: Any, tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text(CANARY)

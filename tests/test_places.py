@@ -35,6 +35,7 @@ def test_the_config_here_comes_before_that_of_the_home_folder(tmp_path: Path) ->
 
 
 @pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away: sudo pytest -m root")
 def test_a_config_here_that_belongs_to_another_user_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "config.toml").touch()
     os.chown(tmp_path / "config.toml", 65534, 65534)

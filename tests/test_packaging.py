@@ -1,0 +1,160 @@
+"""What a clone, a wheel and the two commands of the README bring along."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.config import Config, ProviderConfig, load_config
+from daemon.errors import Refused
+from daemon.routines import against, load_folder
+from daemon.shipped import FILES, UNIT, init, shipped
+from daemon.validate import check_all, examine
+
+ROOT = Path(__file__).parents[1]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+# --- pins
+
+
+def test_constraints_name_versions_and_nothing_of_the_machine_they_were_made_on() -> None:
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        assert re.fullmatch(r"[a-z0-9-]+==[\w.+!]+( ; .+)?", line), line
+        assert "://" not in line
+
+
+def test_every_dependency_has_an_upper_bound_and_a_pin() -> None:
+    pins = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    extras = [need for needs in PROJECT["optional-dependencies"].values() for need in needs]
+    for need in [*PROJECT["dependencies"], *extras]:
+        name = re.match(r"[\w-]+", need)
+        assert name is not None
+        assert name[0] in pins, f"{need} is not pinned; the command is in .ci/run"
+        assert "<" in need or name[0] == "tzdata", f"{need}: no upper bound"
+
+
+def test_no_lock_file_that_names_download_addresses_is_kept() -> None:
+    assert "uv.lock" in (ROOT / ".gitignore").read_text().split()
+
+
+# --- the README's commands
+
+
+def test_the_readme_has_the_two_commands_that_ci_pastes() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    commands = [line for line in lines if line.startswith("python3 -m venv .venv")]
+    start, test = commands
+    assert re.search(r"&& \.venv/bin/agentd\b(?!.*pytest)", start)
+    assert re.search(r"-e '\.\[dev\]' *&& \.venv/bin/pytest\b", test)
+
+
+def test_ci_is_a_sound_script() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+# --- what ships
+
+
+def test_every_shipped_file_is_there_and_sound(tmp_path: Path) -> None:
+    found = examine(shipped() / "config.toml", env={}, state=tmp_path)
+    assert [str(fault) for fault in found.faults] == []
+    assert found.notes == []
+
+
+def test_the_shipped_routines_need_no_model_no_key_and_no_network() -> None:
+    config = load_config(shipped() / "config.toml")
+    assert config.provider == "offline"
+    loaded = load_folder(shipped() / "routines", check=against(config.provider_names, {"sysinfo"}))
+    assert sorted(loaded.routines) == ["daily-report", "heartbeat"]
+    assert not loaded.faults
+    assert all(routine.first_run and routine.deliver for routine in loaded.routines.values())
+
+
+def test_the_shipped_config_shows_every_key_with_its_default() -> None:
+    text = (shipped() / "config.toml").read_text()
+    sound = tomllib.loads(re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE).partition("\n# A model:")[0])
+    shown = {(table, key) for table in ("agent", "daemon", "log") for key in sound[table]}
+    tables = {table: Config.model_fields[table].annotation for table in ("agent", "daemon", "log")}
+    assert shown == {(table, key) for table, model in tables.items() for key in getattr(model, "model_fields", ())}
+    assert {"provider", "timezone", "workspace", "routines", "policy"} <= set(sound)
+    written = Config.model_validate({**sound, "timezone": None, "workspace": None})
+    assert written.daemon == Config().daemon
+    assert written.log == Config().log
+    assert written.routines == Config().routines
+    for key in ProviderConfig.model_fields:
+        assert re.search(rf"^# +{key}\b", text, re.MULTILINE), f"{key} of [providers.NAME] is not shown"
+
+
+# --- init
+
+
+def test_init_writes_what_a_daemon_needs_and_overwrites_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "agentd"
+    written = init(folder)
+    assert [path.relative_to(folder).as_posix() for path in written] == [*FILES, UNIT]
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in written)
+    (folder / "config.toml").write_text("# mine\n")
+    (folder / "policy.toml").unlink()
+    assert init(folder) == [folder / "policy.toml"]
+    assert (folder / "config.toml").read_text() == "# mine\n"
+
+
+def test_what_init_wrote_is_sound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    init(tmp_path)
+    assert check_all(tmp_path / "config.toml", env={}) == 0
+    assert "no problems in" in capsys.readouterr().out
+
+
+def test_init_into_the_usual_folder_puts_the_unit_where_systemd_looks(tmp_path: Path) -> None:
+    written = init(tmp_path / ".config/agentd")
+    unit = tmp_path / ".config/systemd/user/agentd.service"
+    assert unit in written
+    (command,) = [line for line in unit.read_text().splitlines() if line.startswith("ExecStart=")]
+    assert str(Path(sys.executable).parent) in command
+    assert command.endswith(f" --config {tmp_path}/.config/agentd/config.toml")
+
+
+def test_a_folder_with_a_space_and_a_percent_sign_survives_in_the_unit(tmp_path: Path) -> None:
+    folder = tmp_path / "100% mine"
+    init(folder)
+    assert f'"{tmp_path}/100%% mine/config.toml"' in (folder / UNIT).read_text()
+
+
+def test_init_where_nothing_can_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Refused, match=r"file: (File exists|Not a directory)"):
+        init(tmp_path / "file")
+
+
+# --- the wheel
+
+
+@pytest.mark.skipif(
+    not importlib.util.find_spec("hatchling"), reason="needs hatchling to build a wheel: pip install hatchling"
+)
+def test_a_wheel_brings_the_shipped_files_and_they_are_found_there(tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    build = [*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        names = opened.namelist()
+        opened.extractall(tmp_path / "site")
+    assert {f"daemon/_shipped/{name}" for name in (*FILES, UNIT, "systemd/agentd.service")} <= set(names)
+    assert not [name for name in names if name.startswith(("tests/", ".ci/"))]
+    code = "from daemon.shipped import shipped; print(shipped())"
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    found = subprocess.run([sys.executable, "-c", code], cwd="/", env=env, check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == str(tmp_path / "site/daemon/_shipped")

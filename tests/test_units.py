@@ -1,0 +1,69 @@
+"""The units as systemd itself reads them; and what a person reads in them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from daemon.config import DaemonConfig
+from daemon.definitions import parse_duration
+from daemon.main import EX_CONFIG
+from daemon.shipped import shipped
+
+UNITS = shipped() / "systemd"
+SYSTEM, USER = UNITS / "agentd.service", UNITS / "agentd-user.service"
+
+systemd = pytest.mark.skipif(
+    not shutil.which("systemd-analyze"), reason="needs systemd-analyze: apt-get install systemd"
+)
+
+
+def analyze(folder: Path, unit: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run systemd-analyze on a copy of the unit whose command exists here."""
+    copy = folder / unit.name
+    copy.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", unit.read_text(), flags=re.MULTILINE))
+    env = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(folder), "HOME": str(folder), "LANG": "C.UTF-8"}
+    command = ["systemd-analyze", *arguments, str(copy)]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+@systemd
+@pytest.mark.parametrize(("unit", "manager"), [(SYSTEM, "--system"), (USER, "--user")], ids=["system", "user"])
+def test_systemd_knows_every_line_of_the_unit(tmp_path: Path, unit: Path, manager: str) -> None:
+    # exit 0 is not enough: an unknown value is a warning, and the line is then left out
+    done = analyze(tmp_path, unit, "verify", "--man=no", manager)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@systemd
+def test_the_system_unit_is_as_closed_as_a_sandbox_for_tools_allows(tmp_path: Path) -> None:
+    # 2.4: lower needs PrivateUsers, under which the control socket can tell no users apart
+    done = analyze(tmp_path, SYSTEM, "security", "--offline=true", "--no-pager", "--threshold=24")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+
+
+@pytest.mark.parametrize("unit", [SYSTEM, USER], ids=["system", "user"])
+def test_every_hardening_line_says_what_it_protects(unit: Path) -> None:
+    lines = unit.read_text().partition("# --- Hardening")[2].partition("[Install]")[0].splitlines()[1:]
+    settings = [(before, line) for before, line in pairwise(lines) if line and not line.startswith("#")]
+    assert len(settings) > 5
+    assert [line for before, line in settings if not before.startswith("# ")] == []
+
+
+@pytest.mark.parametrize("unit", [SYSTEM, USER], ids=["system", "user"])
+def test_a_unit_keeps_the_promises_of_the_daemon(unit: Path) -> None:
+    text = unit.read_text()
+    settings = dict(line.split("=", 1) for line in text.splitlines() if re.match(r"\w+=", line))
+    assert settings["Type"] == "notify"
+    assert settings["RestartPreventExitStatus"] == str(EX_CONFIG)
+    assert settings["ExecReload"].endswith('"kill -HUP $MAINPID"')
+    stop, grace = parse_duration(f"{settings['TimeoutStopSec']}s"), DaemonConfig().grace
+    assert stop > grace, "a run that is suspended in time must not be killed"
+    assert max(len(line) for line in text.splitlines()) <= 120
