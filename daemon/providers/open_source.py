@@ -79,7 +79,7 @@ class _Ways:
             httpx.create_ssl_context() if "https" in (parts.scheme, urlsplit(self._proxy or "").scheme) else False
         )
         self._limits = httpx.Limits(max_connections=1, max_keepalive_connections=1)
-        self._idle: list[AsyncHTTPTransport] = []
+        self._idle = [self._new()]
         self._fewest_idle = 0
         self._reaper: asyncio.TimerHandle | None = None
         self._closing: set[asyncio.Task[None]] = set()
@@ -100,14 +100,14 @@ class _Ways:
                 await way.aclose()
 
     def _take(self) -> AsyncHTTPTransport:
-        import httpx
-
-        if self._idle:
-            way = self._idle.pop()
-        else:
-            way = httpx.AsyncHTTPTransport(verify=self._tls, limits=self._limits, proxy=self._proxy)
+        way = self._idle.pop() if self._idle else self._new()
         self._fewest_idle = min(self._fewest_idle, len(self._idle))
         return way
+
+    def _new(self) -> AsyncHTTPTransport:
+        import httpx
+
+        return httpx.AsyncHTTPTransport(verify=self._tls, limits=self._limits, proxy=self._proxy)
 
     def _keep(self, way: AsyncHTTPTransport) -> None:
         self._idle.append(way)

@@ -1,0 +1,257 @@
+"""What becomes of a call when the vendor, or the way to it, fails: one clear line, and what happens next."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from daemon.errors import (
+    BadKey,
+    BadRequest,
+    ContextOverflow,
+    Fatal,
+    ModelRefused,
+    NoQuota,
+    Overloaded,
+    ProviderError,
+    Retryable,
+    Transport,
+    Unavailable,
+)
+from daemon.models import Json
+from tests.fakes.vendor import FakeVendor
+from tests.providers.talk import KEY, LANGUAGES, Opener, Talk, user
+
+PORTAL = "<!DOCTYPE html><html><head><title>Hotel\n Wi-Fi: please log in</title></head></html>"
+
+FAILURES: dict[str, tuple[Json, type[ProviderError], str]] = {
+    "key refused": ({"error": 401, "message": "no"}, BadKey, "check the key of [providers."),
+    "no rights": ({"error": 403, "message": "no"}, BadKey, "check the key of [providers."),
+    "no balance": ({"error": 402, "message": "top up"}, NoQuota, "top up"),
+    "quota gone": ({"error": 429, "code": "insufficient_quota", "message": "billing"}, NoQuota, "spend limit"),
+    "spend limit": ({"error": 400, "code": "enforced_spend_limit_reached", "message": "x"}, NoQuota, "spend limit"),
+    "rate limit": ({"error": 429, "message": "slow down"}, Overloaded, "slow down"),
+    "overloaded": ({"error": 529, "message": "Overloaded"}, Overloaded, "the vendor is busy (529"),
+    "unavailable": ({"error": 503, "message": "later"}, Overloaded, "later"),
+    "server error": ({"error": 500, "message": "oops"}, Unavailable, "oops"),
+    "gateway timeout": ({"error": 504, "message": "slow"}, Unavailable, "slow"),
+    "bad request": ({"error": 400, "message": "messages: no"}, BadRequest, "messages: no"),
+    "no such address": ({"error": 404, "message": "nothing here"}, BadRequest, "check `model` and `base_url`"),
+    "too large": ({"error": 413, "message": "32 MB"}, ContextOverflow, "longer than the model takes"),
+    "overflow by text": ({"error": 400, "message": "prompt is too long: 9 > 8"}, ContextOverflow, "9 > 8"),
+    "policy": ({"error": 400, "code": "content_policy_violation", "message": "no"}, ModelRefused, "filter"),
+    "portal": ({"raw": PORTAL}, Transport, "a web page titled “Hotel Wi-Fi: please log in”"),
+    "proxy's error page": (
+        {"raw": "<html><h1>502 Bad Gateway</h1></html>", "status": 502},
+        Unavailable,
+        "502 Bad Gateway",
+    ),
+    "redirect": ({"raw": "", "status": 302}, Transport, "(302)"),
+    "not json": (
+        {"raw": "upstream connect error", "content_type": "text/plain"},
+        Transport,
+        "“upstream connect error”",
+    ),
+    "nothing": ({"raw": "", "content_type": "application/json"}, Transport, "nothing at all"),
+    "a list": ({"raw": "[1]", "content_type": "application/json"}, Transport, "“[1]”"),
+    "another form": ({"raw": '{"choices": [{"hello": 1}]}'}, Transport, "not of the agreed form"),
+    "deep": ({"raw": "[" * 100_000, "content_type": "application/json"}, Transport, "not of the agreed form"),
+    "error in a 200": ({"raw": '{"error": {"code": 429, "message": "later"}}'}, Overloaded, "later"),
+    "text error in a 200": ({"raw": '{"error": "model crashed"}'}, Unavailable, "model crashed"),
+    "cut off": ({"text": "hello", "truncate": 40}, Transport, "broke off"),
+    "reset": ({"reset": True}, Transport, "broke off"),
+    "hang": ({"hang": True}, Transport, "no answer within 0.2 s"),
+}
+
+
+@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_a_failure_has_its_name_and_one_line(way: str, failure: str, provider_for: Opener) -> None:
+    turn, kind, saying = FAILURES[failure]
+    async with FakeVendor([turn, "well again"]) as vendor:
+        provider = provider_for(way, vendor, name="mine", timeout=0.2 if failure == "hang" else 30)
+        with pytest.raises(kind) as caught:
+            await provider.chat([user("hi")])
+        again = await provider.chat([user("hi")])
+    text = str(caught.value)
+    assert type(caught.value) is kind
+    assert text.startswith(f"mine ({provider.model_name}): ")
+    assert saying in text
+    assert "\n" not in text
+    assert len(text) < 500
+    assert again.content == "well again"  # and the provider is none the worse for it
+
+
+@pytest.mark.parametrize("way", LANGUAGES)
+async def test_a_vendor_that_names_its_pause_is_heard(way: str, provider_for: Opener) -> None:
+    async with FakeVendor([{"error": 429, "retry_after": 7}, {"error": 500}]) as vendor:
+        provider = provider_for(way, vendor)
+        with pytest.raises(Overloaded) as busy:
+            await provider.chat([user("hi")])
+        with pytest.raises(Unavailable) as broken:
+            await provider.chat([user("hi")])
+    assert busy.value.retry_after == 7
+    assert broken.value.retry_after is None
+    assert (busy.value.request_id, broken.value.request_id) == ("req_1", "req_2")
+    assert len(vendor.requests) == 2  # the SDKs' own retries are off
+
+
+@pytest.mark.parametrize("way", ["openai responses", "openai chat", "deepseek"])
+async def test_an_answer_without_choices_is_no_answer(way: str, provider_for: Opener) -> None:
+    async with FakeVendor([{"empty": True}]) as vendor:
+        with pytest.raises(Transport, match=r"holds no (choices|output)"):
+            await provider_for(way, vendor).chat([user("hi")])
+
+
+async def test_claude_may_end_a_turn_without_a_word(provider_for: Opener) -> None:
+    async with FakeVendor([{"empty": True}, "Here."]) as vendor:
+        talk = Talk(provider_for("claude opus", vendor))
+        assert (await talk.ask()).content == ""
+        talk.messages.append(user("Well?"))
+        assert (await talk.ask()).content == "Here."
+    assert vendor.refusals == []
+
+
+@pytest.mark.parametrize("way", LANGUAGES)
+async def test_a_wrong_key_is_not_repeated_to_the_reader(way: str, provider_for: Opener) -> None:
+    echoed = {"error": 401, "message": f"Incorrect API key provided: {KEY}. Find yours at …"}
+    async with FakeVendor([echoed]) as vendor:
+        with pytest.raises(BadKey) as caught:
+            await provider_for(way, vendor).chat([user("hi")])
+        with pytest.raises(BadKey):
+            await provider_for(way, vendor, api_key="wrong").chat([user("hi")])
+    assert KEY not in str(caught.value)
+    assert KEY not in repr(caught.value)
+    assert "[redacted]" in str(caught.value)
+
+
+@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("key", ["sk-with a space", "sk-with-a-line\n", "sk-кириллица", "“sk-quoted”"])
+async def test_a_key_that_cannot_be_one_is_not_sent(way: str, key: str, provider_for: Opener) -> None:
+    async with FakeVendor([]) as vendor:
+        with pytest.raises(BadKey, match="holds a character that no key has") as caught:
+            await provider_for(way, vendor, api_key=key).chat([user("hi")])
+    assert vendor.requests == []
+    assert key not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("way", "settings"),
+    [("openai responses", {}), ("claude opus", {}), ("minimax", {"region": "intl"})],
+)
+async def test_without_a_key_the_vendor_is_not_even_asked(way: str, settings: Json, provider_for: Opener) -> None:
+    provider = provider_for(way, "", api_key=None, base_url=None, name="mine", **settings)
+    with pytest.raises(BadKey, match=r"no key; set api_key_file or api_key_env in \[providers.mine\]"):
+        await provider.chat([user("hi")])
+
+
+@pytest.mark.parametrize("way", ["openai chat", "vllm"])
+async def test_a_local_server_needs_no_key(way: str, provider_for: Opener) -> None:
+    async with FakeVendor(["hello"]) as vendor:
+        answer = await provider_for(way, vendor, api_key=None, model="local").chat([user("hi")])
+    assert answer.content == "hello"
+
+
+@pytest.mark.parametrize("way", LANGUAGES)
+async def test_a_model_that_does_not_exist_is_said_to_be_one_to_check(way: str, provider_for: Opener) -> None:
+    async with FakeVendor([]) as vendor:
+        with pytest.raises(BadRequest, match="check `model` and `base_url` of"):
+            await provider_for(way, vendor, model="no-such-model").chat([user("hi")])
+
+
+@pytest.mark.parametrize(
+    "way", ["openai responses", "openai chat", "claude opus", "minimax", "deepseek", "vllm", "llamacpp", "lmstudio"]
+)
+async def test_a_conversation_that_is_too_long_is_called_that(way: str, provider_for: Opener) -> None:
+    async with FakeVendor([], context=100) as vendor:
+        with pytest.raises(ContextOverflow):
+            await provider_for(way, vendor).chat([user("word " * 200)])
+
+
+@pytest.mark.parametrize("way", LANGUAGES)
+async def test_a_server_that_is_not_there_is_named(way: str, provider_for: Opener) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: refused, and nobody else gets the port
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(Transport, match=f"no connection to {address}"):
+            await provider_for(way, f"http://{address}").chat([user("hi")])
+
+
+@pytest.mark.parametrize("finish", ["refusal", "content_filter"])
+@pytest.mark.parametrize("way", ["openai responses", "openai chat", "claude opus", "minimax"])
+async def test_a_model_that_declines_is_heard_and_its_turn_not_kept(
+    way: str, finish: str, provider_for: Opener
+) -> None:
+    declined: Json = {"finish": finish, "thinking": "Hm.", "refusal": "I cannot help with that."}
+    declined["tool_calls"] = [{"name": "shell", "arguments": {"command": "x"}}]
+    if finish == "content_filter":
+        del declined["refusal"]
+        declined["finish"] = "refusal" if way in ("claude opus", "minimax") else "content_filter"
+    async with FakeVendor([declined, "Fine."]) as vendor:
+        talk = Talk(provider_for(way, vendor))
+        answer = await talk.ask()
+        talk.messages.append(user("Then something else."))
+        await talk.ask()
+    assert answer.finish_reason in ("refusal", "content_filter")
+    assert answer.function_calls == ()
+    if finish == "refusal":
+        assert answer.content == "I cannot help with that."
+    assert vendor.refusals == []
+
+
+@pytest.mark.parametrize(
+    ("way", "finish", "kind"),
+    [
+        ("deepseek", "insufficient_system_resource", Overloaded),
+        ("glm", "network_error", Unavailable),
+        ("openai responses", "failed", Unavailable),
+    ],
+)
+async def test_a_server_that_breaks_off_and_says_200_is_asked_again(
+    way: str, finish: str, kind: type[Retryable], provider_for: Opener
+) -> None:
+    async with FakeVendor([{"text": "All is", "finish": finish}]) as vendor:
+        with pytest.raises(kind) as caught:
+            await provider_for(way, vendor).chat([user("hi")])
+    assert caught.value.request_id == "req_1"
+
+
+@pytest.mark.parametrize(
+    ("turn", "finish"),
+    [
+        ({"text": "…", "finish": "pause_turn"}, "pause"),
+        ({"text": "…", "finish": "model_context_window_exceeded"}, "context"),
+        ({"text": "…", "finish": "stop_sequence"}, "stop"),
+        ({"text": "…", "finish": "a new reason"}, "stop"),
+    ],
+)
+async def test_claudes_ways_to_end_have_our_names(turn: Json, finish: str, provider_for: Opener) -> None:
+    async with FakeVendor([turn]) as vendor:
+        assert (await Talk(provider_for("claude opus", vendor)).ask()).finish_reason == finish
+
+
+@pytest.mark.parametrize("way", LANGUAGES)
+async def test_a_call_that_is_cancelled_leaves_nothing_behind(way: str, provider_for: Opener) -> None:
+    async with FakeVendor([{"text": "late", "latency": 30}, "next"]) as vendor:
+        provider = provider_for(way, vendor)
+        await provider.warm()
+        task = asyncio.create_task(provider.chat([user("hi")]))
+        while not vendor.requests:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await provider.chat([user("hi")])).content == "next"
+
+
+async def test_a_proxy_that_this_installation_cannot_speak_to_is_explained(
+    provider_for: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`all_proxy=socks5://…` is common on desktops, and httpx needs a package of its own for it."""
+    monkeypatch.setenv("all_proxy", "socks5://127.0.0.1:1080")
+    monkeypatch.setenv("no_proxy", "")
+    for way in ("openai chat", "vllm"):
+        with pytest.raises(Fatal, match="socks"):
+            await provider_for(way, "http://vendor.example").chat([user("hi")])
