@@ -87,12 +87,14 @@ def lay_out(value: Any, *, depth: int = 3) -> str:
 
 
 def _lay_out_dict(value: dict[str, Any], depth: int) -> str:
-    bullets = [f"- **{title(key)}**: {_plain(item)}" for key, item in value.items() if not _is_nested(item)]
-    blocks = ["\n".join(bullets)] if bullets else []
+    blocks: list[str] = []
+    bullets: list[str] = []
     for key, item in value.items():
-        if _is_nested(item):
+        if not blocks and not _is_nested(item):
+            bullets.append(f"- **{title(key)}**: {_plain(item)}")
+        else:  # below a heading a lone bullet would look like a part of that section
             blocks.append(f"{'#' * min(depth, 6)} {title(key)}\n\n{lay_out(item, depth=depth + 1)}")
-    return "\n\n".join(blocks)
+    return "\n\n".join(["\n".join(bullets), *blocks] if bullets else blocks)
 
 
 def _is_nested(item: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from daemon.agent import Hands, Transcript
@@ -40,9 +41,12 @@ async def gather(
     noted: list[Step] = []
 
     def note(step: Step) -> None:
-        noted.append(step)
         if step.kind is StepKind.RESULT:
+            # people and models read it laid out; gates and the next report compare the value
+            if step.body["ok"] and isinstance(value := step.body.get("value"), dict | list):
+                step = replace(step, body={**step.body, "text": lay_out(value)})
             done[str(step.call_id)] = step.body
+        noted.append(step)
 
     async def commit(durable: bool) -> None:
         await record(*noted, durable=durable)
@@ -66,12 +70,11 @@ def _fact(wanted: Gather, result: Json, hands: Hands, before: Any) -> Fact:
     definition = hands.registry.get_function(wanted.tool)
     tell = definition.changes if definition else None
     changes = tell(before, value) if ok and tell and before is not None and value is not None else []
-    text = hands.redact(lay_out(value)) if isinstance(value, dict | list) and ok else str(result["text"])
     return Fact(
         name=wanted.name,
         tool=wanted.tool,
         ok=ok,
-        text=text,
+        text=str(result["text"]),
         value=value,
         changes=tuple(hands.redact(change) for change in changes),
     )

@@ -36,8 +36,8 @@ def test_changes_travel_with_their_fact():
 def test_a_value_is_laid_out_as_markdown():
     value = {"host": {"name": "box", "up": "3 days"}, "disks": [{"mount": "/", "used": "71 %"}], "failed_units": []}
     assert lay_out(value) == (
-        "- **Failed units**: none\n\n### Host\n\n- **Name**: box\n- **Up**: 3 days\n\n"
-        "### Disks\n\n| Mount | Used |\n| --- | --- |\n| / | 71 % |"
+        "### Host\n\n- **Name**: box\n- **Up**: 3 days\n\n"
+        "### Disks\n\n| Mount | Used |\n| --- | --- |\n| / | 71 % |\n\n### Failed units\n\nnone"
     )
 
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from daemon.agent.texts import say
 from daemon.agent.transcript import PendingCall, call_step, result_step
@@ -140,7 +140,18 @@ class Hands:
                 break
             await asyncio.sleep(self.tool_retry_delay)
             result = await self.executor.run(plan.call, self.context)
-        return replace(result, text=self.redact(result.text)), clock() - begin
+        return replace(result, text=self.redact(result.text), value=self._clean(result.value)), clock() - begin
+
+    def _clean(self, value: Any) -> Any:
+        """Return a JSON value with the secrets in its strings taken out."""
+        match value:
+            case str():
+                return self.redact(value)
+            case dict():
+                return {key: self._clean(item) for key, item in value.items()}
+            case list():
+                return [self._clean(item) for item in value]
+        return value
 
 
 def _batches(plans: Sequence[_Plan]) -> list[list[_Plan]]:
