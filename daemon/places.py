@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,4 +66,6 @@ def short(socket: Path, *, uid: int) -> Path:
     raw = os.fsencode(socket.absolute())
     if len(raw) <= LONGEST_SOCKET:
         return socket
+    import hashlib  # it loads OpenSSL, which a client that asks for a list of routines need not wait for
+
     return Path(f"/tmp/agentd-{uid}") / f"{hashlib.sha256(raw).hexdigest()[:16]}.sock"  # noqa: S108 - see above
