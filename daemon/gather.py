@@ -69,7 +69,9 @@ def _fact(wanted: Gather, result: Json, hands: Hands, before: Any) -> Fact:
     value, ok = result.get("value"), bool(result["ok"])
     definition = hands.registry.get_function(wanted.tool)
     tell = definition.changes if definition else None
-    changes = tell(before, value) if ok and tell and before is not None and value is not None else []
+    changes: list[str] = []
+    if ok and tell and before is not None and value is not None:
+        changes = tell(before, value) or ["nothing since the last report"]
     return Fact(
         name=wanted.name,
         tool=wanted.tool,
