@@ -90,7 +90,7 @@ def pretty(record: dict[str, Any], *, colour: bool) -> str:
     tint = _COLOURS.get(level, "") if colour else ""
     fields = " ".join(f"{dim}{key}={plain}{_shown(value)}" for key, value in record.items() if key not in _HEAD)
     event = _tame(str(record.get("event", "")))
-    head = f"{dim}{_clock(record.get('at'))}{plain} {tint}{level:<8}{plain if colour else ''}{bold}{event}{plain}"
+    head = f"{dim}{_clock(record.get('at'))}{plain} {tint}{level:<8}{plain} {bold}{event}{plain}"
     trace = f"\n{_tame(str(record['exception']))}" if record.get("exception") else ""
     return f"{head} {fields}{trace}" if fields else f"{head}{trace}"
 
@@ -210,9 +210,15 @@ class _RotatedFile:
 
     def _opened(self) -> int:
         if self._fd is None:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                self._fd = self._open()
+            except FileNotFoundError:
+                self._path.parent.mkdir(mode=0o700, parents=True)
+                self._fd = self._open()
         return self._fd
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _make_room(self, coming: int) -> None:
         state = os.fstat(self._opened())

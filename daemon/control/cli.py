@@ -63,7 +63,7 @@ class Verb:
             return {_option(names): how.get("default") for names, how in self.options} | {"json": bool(words)}
         from argparse import ArgumentParser
 
-        parser = ArgumentParser(prog=f"agentctl {name}", description=self.about)
+        parser = ArgumentParser(prog=f"agentctl {name}", description=self.about, allow_abbrev=False)
         for names, how in self.options:
             parser.add_argument(*names, **how)
         parser.add_argument("--json", action="store_true", help="what the daemon answered, as it is")

@@ -22,9 +22,9 @@ def inspect(page: Page, run: Mapping[str, Any], steps: Sequence[Mapping[str, Any
     prompts = [step for step in steps if step["kind"] == "prompt"]
     for step in prompts:
         _prompt(page, step["body"], full=full)
-    _title(page, "Task")
+    page.title("Task")
     _text(page, run["goal"], full=full)
-    _title(page, "Timeline")
+    page.title("Timeline")
     if not steps:
         page.say("  nothing yet")
     begin = moment(run["started"]) if run["started"] else None
@@ -35,14 +35,14 @@ def inspect(page: Page, run: Mapping[str, Any], steps: Sequence[Mapping[str, Any
             _step(page, step, calls, begin, full=full)
     _usage(page, run)
     if run["report"]:
-        _title(page, "Report")
+        page.title("Report")
         _text(page, run["report"], full=True)
     _deliveries(page, run)
 
 
 def _head(page: Page, run: Mapping[str, Any]) -> None:
     page.say(f"{page.sign(run['status'])} {page.paint(run['routine'], BOLD)}  run {run['id']}")
-    lines = [("status", _status(run)), ("slot", f"{when(run['slot'])}, by {words(run['trigger'])}")]
+    lines = [("status", _status(run)), ("slot", f"{when(run['slot'])}, trigger {words(run['trigger'])}")]
     if run["started"]:
         lines.append(("started", when(run["started"])))
     if run["ended"]:
@@ -76,7 +76,7 @@ def _status(run: Mapping[str, Any]) -> str:
 
 def _prompt(page: Page, body: Mapping[str, Any], *, full: bool) -> None:
     system = str(body.get("system", ""))
-    _title(page, f"Prompt, about {len(system) // CHARACTERS_PER_TOKEN} tokens")
+    page.title(f"Prompt, about {len(system) // CHARACTERS_PER_TOKEN} tokens")
     for name, length in (body.get("sections") or {}).items():
         page.say(f"  {name:<12} {page.paint(f'{length:>7} characters', DIM)}")
     offered = [str(function["name"]) for function in body.get("functions") or ()]
@@ -92,7 +92,7 @@ def _step(page: Page, step: Mapping[str, Any], calls: Mapping[str, Any], begin: 
         case "result":
             call = calls.get(step["call"]) or {}
             sign = page.sign("ok" if body["ok"] else "fail")
-            took = span(body.get("seconds") or 0)
+            took = span(body["seconds"]) if body.get("seconds") else ""  # 0: it was not run
             _entry(page, step, begin, f"{sign} {_call_words(page, step, call or body)}  {page.paint(took, DIM)}")
             _verdict(page, call)
             _text(page, str(body["text"]), full=full, indent=_INDENT)
@@ -144,7 +144,7 @@ def _usage(page: Page, run: Mapping[str, Any]) -> None:
     usage = run["usage"]
     if not usage["input"] and not usage["output"]:
         return
-    _title(page, "Usage")
+    page.title("Usage")
     cached = f", {usage['cache_read']:,} of them from the cache" if usage["cache_read"] else ""
     reasoning = f", {usage['reasoning']:,} of them reasoning" if usage["reasoning"] else ""
     page.say(f"  {usage['input']:,} tokens in{cached}")
@@ -154,7 +154,7 @@ def _usage(page: Page, run: Mapping[str, Any]) -> None:
 def _deliveries(page: Page, run: Mapping[str, Any]) -> None:
     if not run["deliveries"]:
         return
-    _title(page, "Deliveries")
+    page.title("Deliveries")
     for delivery in reversed(run["deliveries"]):
         page.say(f"  {delivery_line(page, delivery)}")
 
@@ -177,11 +177,6 @@ def delivery_words(delivery: Mapping[str, Any]) -> str:
             return "not sent, as there was nothing to report"
         case _:
             return "on its way"
-
-
-def _title(page: Page, text: str) -> None:
-    page.say()
-    page.say(page.paint(text, BOLD))
 
 
 def _text(page: Page, text: str, *, full: bool, indent: str = "  ") -> None:

@@ -102,7 +102,9 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="agentctl logs", description="Show the log, with a daemon and without.")
+    parser = argparse.ArgumentParser(
+        prog="agentctl logs", description="Show the log, with a daemon and without.", allow_abbrev=False
+    )
     parser.add_argument("-f", "--follow", action="store_true", help="go on with what is written from now on")
     parser.add_argument("-n", "--lines", type=int, metavar="N", help=f"how many lines; default {SHOWN}, or all --since")
     parser.add_argument("--routine", metavar="NAME", help="of one routine")

@@ -72,7 +72,7 @@ class Progress:
         call = event.get("call") or event["tool"]
         tool, args, begun = self._under_way.pop(call, (event["tool"], "", time.monotonic()))
         seconds = event.get("seconds")
-        took = span(time.monotonic() - begun if seconds is None else seconds)
+        took = span(time.monotonic() - begun if seconds is None else seconds) if seconds != 0 else ""  # 0: not run
         name = f"{call.removeprefix('gather.')}: {tool}" if call.startswith("gather.") else tool
         self._line("ok" if event["ok"] else "fail", f"{name} {args}".strip(), took)
         if not event["ok"]:

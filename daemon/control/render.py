@@ -69,6 +69,10 @@ class Page:
     def say(self, text: str = "") -> None:
         self.stream.write(text + "\n")
 
+    def title(self, text: str) -> None:
+        self.say()
+        self.say(self.paint(text, BOLD))
+
     def paint(self, text: str, colour: str) -> str:
         return f"\x1b[{colour}m{text}\x1b[0m" if self.colour and colour and text else text
 
@@ -140,9 +144,11 @@ def pad(text: str, width: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a length of time in one or two units: `0.3 s`, `12 s`, `3 min`, `2 h 5 min`, `4 d`."""
+    """Return a length of time in one or two units: `12 ms`, `3.1 s`, `45 s`, `3 min`, `2 h 5 min`, `4 d`."""
+    if seconds < 0.9995:
+        return f"{max(0.0, seconds) * 1000:.0f} ms"
     if seconds < 9.95:
-        return f"{max(0.0, seconds):.1f} s"
+        return f"{seconds:.1f} s"
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = int(seconds // 60)

@@ -145,6 +145,7 @@ async def follow_run(surface: Surface, *, id: str, after: int = -1) -> AsyncIter
 
 async def start_run(surface: Surface, *, name: str, event: str | None = None) -> RunView:
     """Run a routine now; the same `event` again gives the same run, so a lost answer may be asked for again."""
+    _known(surface, name)
     return await _view(surface, await surface.engine.trigger(name, event=event))
 
 

@@ -35,14 +35,14 @@ def status(call: Call) -> int:
     ):
         out.say(f"  {name:<11} {out.safe(text)}")
     if told["fault"]:
-        out.say(out.paint("\nThe last reload changed nothing, as there are faults", RED))
+        out.title("The last reload changed nothing, as there are faults")
         for line in told["fault"].splitlines():
-            out.say(f"  {out.safe(line)}")
+            out.say(out.paint(f"  {out.safe(line)}", RED))
     if told["active"]:
-        out.say(out.paint("\nUnder way", BOLD))
+        out.title("Under way")
         out.table(["", "", ""], [_active_row(run, today) for run in told["active"]])
     if told["next"]:
-        out.say(out.paint("\nNext", BOLD))
+        out.title("Next")
         out.table(["", ""], [(f"  {each['routine']}", when(each["at"], today)) for each in told["next"]], signs=False)
     return DONE
 
@@ -95,17 +95,16 @@ def verdict_on(run: Mapping[str, Any]) -> str:
 
 
 def outcome(run: Mapping[str, Any], today: Any) -> str:
-    """Return how a run went, in a few words."""
-    text = words(run["status"])
+    """Return how a run went, in a few words, the most telling first."""
+    told = words(run["status"])
+    if run["delivery"] in ("failed", "pending"):
+        told += ", delivery failed" if run["delivery"] == "failed" else ", being delivered"
+    elif run["silent"]:
+        told += ", nothing to report"
     if run["ended"] or run["started"]:
-        text += f" {when(run['ended'] or run['started'], today)}"
-    if run["delivery"] == "failed":
-        return f"{text}, delivery failed"
-    if run["delivery"] == "pending":
-        return f"{text}, being delivered"
-    if run["silent"]:
-        return f"{text}, nothing to report"
-    return f"{text}: {one_line(run['detail'])}" if run["detail"] else text
+        told += f"{',' if ',' in told else ''} {when(run['ended'] or run['started'], today)}"
+    why = one_line(run["detail"] or run["headline"])
+    return f"{told}: {why}" if why else told
 
 
 def show(call: Call) -> int:
@@ -130,7 +129,7 @@ def show(call: Call) -> int:
         out.say(out.paint(f"  {out.safe(fault_line(fault))}", RED))
     if told["definition"]:
         hidden = ("name", "description")
-        out.say(out.paint("\nDefinition, defaults included", BOLD))
+        out.title("Definition, defaults included")
         definition(out, {key: value for key, value in told["definition"].items() if key not in hidden})
     return DONE
 
