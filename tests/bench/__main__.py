@@ -1,0 +1,50 @@
+"""`python -m tests.bench [--quick] [--list] [ROW…]`: measure and print one table."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Iterable
+
+from tests.bench import client, cpu, crowd, idle, journal, start, thousands
+from tests.bench.measure import FULL, QUICK, Bench, Effort, Row, table
+
+ROWS: dict[str, Bench] = {
+    **cpu.ROWS,
+    **crowd.ROWS,
+    **start.ROWS,
+    **client.ROWS,
+    **idle.ROWS,
+    **thousands.ROWS,
+    **journal.ROWS,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Costs, as ratios to measured floors.")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="rows whose name begins so; all if none is named")
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller rounds: a rough idea")
+    parser.add_argument("--list", action="store_true", help="say which rows there are")
+    options = parser.parse_args()
+    wanted = [name for name in ROWS if not options.rows or name.startswith(tuple(options.rows))]
+    if options.list or not wanted:
+        sys.stdout.write("\n".join(ROWS) + "\n")
+        return 0 if options.list else 2
+    load, cores = os.getloadavg()[0], os.cpu_count()
+    sys.stdout.write(f"Python {platform.python_version()}, {platform.system()} {platform.release()}, {cores} cores, ")
+    sys.stdout.write(f"load {load:.1f}\n\n")
+    for line in table(_measured(wanted, QUICK if options.quick else FULL)):
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+def _measured(names: Iterable[str], effort: Effort) -> Iterable[Row]:
+    for name in names:
+        yield from ROWS[name](effort)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

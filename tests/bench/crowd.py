@@ -1,0 +1,50 @@
+"""A hundred runs at once, each waiting 200 ms for each of its two answers."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.bench import house
+from tests.bench.measure import Bench, Effort, Row, Sample, Worker, in_turns, median, ms, percentile, ratio
+from tests.bench.vendor import Vendor
+
+_WIDTH = 100
+_LATENCY = 0.2
+
+
+def _rows(effort: Effort) -> Iterable[Row]:
+    each = effort.scaled(4)
+    with tempfile.TemporaryDirectory() as folder, Vendor(_LATENCY) as vendor:
+        config = house.build(Path(folder) / "house", vendor.url, width=_WIDTH)
+        with Worker("tests.bench.house:runs", config=str(config), width=_WIDTH, remembered=1000) as ours:
+            ours.round(1)
+            bodies = Path(folder) / "bodies.json"
+            bodies.write_text(vendor.bodies)
+            same = {"url": vendor.chat_url, "bodies": str(bodies), "width": _WIDTH}
+            with Worker("tests.bench.floors:httpx2_crowd", **same) as floor:
+                theirs, mine = in_turns(effort, each, floor, ours)
+    yield Row(
+        name="100 runs at once, runs/s / httpx2",
+        floor=f"{median(map(_rate, theirs)):.0f} runs/s",
+        ours=f"{median(map(_rate, mine)):.0f} runs/s",
+        ratio=ratio([_rate(s) for s in mine], [_rate(s) for s in theirs]),
+        bar=0.8,
+        more_is_better=True,
+        note=f"{ms(median(s.cpu / len(s.times) for s in mine))} CPU a run",
+    )
+    yield Row(
+        name="100 runs at once, p99 / httpx2",
+        floor=ms(median(percentile(s.times, 0.99) for s in theirs)),
+        ours=ms(median(percentile(s.times, 0.99) for s in mine)),
+        ratio=ratio([percentile(s.times, 0.99) for s in mine], [percentile(s.times, 0.99) for s in theirs]),
+        bar=1.5,
+    )
+
+
+def _rate(sample: Sample) -> float:
+    return len(sample.times) / sample.wall
+
+
+ROWS: dict[str, Bench] = {"crowd": _rows}

@@ -1,0 +1,214 @@
+"""A daemon to measure: its config in a folder of its own, and its runs in a process under measurement."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from tests.bench.floors import Round
+from tests.bench.measure import ROOT
+
+# As much as a file that a report looks at may hold; the injection check reads it all.
+_NOTES = "The backup of the night ran through. The certificate is good until March. " * 28
+
+_CONFIG = """
+provider = "bench"
+timezone = "UTC"
+[providers.bench]
+kind = "{kind}"
+model = "bench"
+base_url = "{url}/v1"
+{more}
+[daemon]
+max_concurrent = {width}
+"""
+
+_POLICY = """
+version = 1
+[[rule]]
+tool = "file_read"
+paths = ["**"]
+effect = "allow"
+"""
+
+_ROUTINE = """
+description = "Two calls: read the notes, then write"
+[run]
+mode = "agent"
+prompt = "Look into notes.md and write three sentences on the state of this machine."
+tools = ["file_read"]
+memory = "recall+store"
+[run.sections]
+{sections}
+"""
+
+
+def build(folder: Path, url: str, *, kind: str = "open_source", prompt: int = 0, width: int = 1) -> Path:
+    """Write config, policy and `width` routines below `folder`; return the config. `prompt` pads the system prompt."""
+    (folder / "routines").mkdir(parents=True)
+    (folder / "state" / "workspace").mkdir(parents=True, mode=0o700)
+    (folder / "state").chmod(0o700)
+    more = 'api = "chat"\napi_key = "key-of-the-bench"' if kind == "openai" else ""
+    config = folder / "config.toml"
+    config.write_text(_CONFIG.format(kind=kind, url=url, more=more, width=max(4, width)))
+    config.chmod(0o600)
+    policy = folder / "policy.toml"
+    policy.write_text(_POLICY)
+    policy.chmod(0o600)
+    sections = f'Background = """{_background(prompt)}"""' if prompt else ""
+    for number in range(width):
+        (folder / "routines" / f"bench-{number}.toml").write_text(_ROUTINE.format(sections=sections))
+    (folder / "state" / "workspace" / "notes.md").write_text(_NOTES)
+    return config
+
+
+def _background(size: int) -> str:
+    line = "The host carries a database, a web server and the family's photographs; it rests from ten to seven.\n"
+    return (line * (size // len(line) + 1))[:size]
+
+
+@asynccontextmanager
+async def opened(config: str) -> AsyncIterator[Any]:
+    """Open the daemon on this config, in this process, with its routines loaded and nothing ringing."""
+    from daemon.app import App, Place
+    from daemon.config import load_config
+    from daemon.places import socket_in
+    from daemon.redact import Secrets
+    from daemon.routines import load_folder
+
+    state = Path(config).parent / "state"
+    place = Place(
+        config=load_config(Path(config)),
+        state=state,
+        socket=socket_in(state, uid=os.getuid()),
+        log_file=state / "logs" / "agentd.jsonl",
+        console=False,
+        env={},
+        secrets=Secrets(),
+    )
+    async with App.open(place) as app:
+        await app.engine.load(load_folder(place.config.routines_path))
+        yield app
+
+
+async def _lived(app: Any, routine: str) -> None:
+    """Run a routine to its end."""
+    run = await app.engine.trigger(routine)
+    task = app.executor.running.get(run.id)
+    if task:
+        await asyncio.wait([task])
+    run = await app.journal.get(run.id)
+    if run.status != "succeeded":
+        msg = f"the run {run.status}: {run.detail}"
+        raise RuntimeError(msg)
+
+
+@asynccontextmanager
+async def runs(config: str, width: int, remembered: int) -> AsyncIterator[Round]:
+    """Live runs, `width` at a time, each of two calls, with everything on and `remembered` items in memory."""
+    async with opened(config) as app:
+        items = ((f"item:{n}", f"Item {n}: the value of part {n % 97} was {n % 13}.") for n in range(remembered))
+        await asyncio.gather(*(app.memory.store(key, text) for key, text in items))
+
+        async def one(number: int, count: int, times: list[float]) -> None:
+            for _ in range(count):
+                begin = time.perf_counter()
+                await _lived(app, f"bench-{number}")
+                times.append(time.perf_counter() - begin)
+
+        async def round_(count: int) -> dict[str, Any]:
+            times: list[float] = []
+            await asyncio.gather(*(one(number, count, times) for number in range(width)))
+            return {"times": times}
+
+        yield round_
+
+
+def agentd(config: Path) -> list[str]:
+    """Return the command `agentd` on this config and its own state."""
+    return [sys.executable, "-m", "daemon.main", "--config", str(config), "--state", str(config.parent / "state")]
+
+
+def agentctl(*arguments: str) -> list[str]:
+    """Return the command `agentctl` as it is installed, or else the same without its script."""
+    script = Path(sys.executable).with_name("agentctl")
+    if script.exists():
+        return [str(script), *arguments]
+    return [sys.executable, "-c", "import sys; from daemon.control.cli import main; sys.exit(main())", *arguments]
+
+
+def environment(config: Path) -> dict[str, str]:
+    """Return what our processes get to see: a home of their own, and this checkout."""
+    return {
+        "HOME": str(config.parent),
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": str(ROOT),
+        "AGENTD_SOCKET": str(config.parent / "state" / "agentd.sock"),
+    }
+
+
+class Daemon:
+    """The daemon, for real, in a process of its own; it is ready when this is entered."""
+
+    def __init__(self, config: Path) -> None:
+        self.config = config
+        self._ready = config.parent / "notify.sock"
+
+    def __enter__(self) -> Self:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready:
+            self._ready.unlink(missing_ok=True)
+            ready.bind(str(self._ready))
+            ready.settimeout(60)
+            self.begun = time.monotonic()
+            self._process = subprocess.Popen(
+                agentd(self.config),
+                env=environment(self.config) | {"NOTIFY_SOCKET": str(self._ready)},
+                cwd=self.config.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            while b"READY=1" not in ready.recv(4096):
+                pass
+        return self
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, path: str) -> bytes:
+        """Get something from the control socket."""
+        with socket.socket(socket.AF_UNIX) as wire:
+            wire.connect(environment(self.config)["AGENTD_SOCKET"])
+            wire.sendall(f"GET {path} HTTP/1.1\r\nHost: agentd\r\nConnection: close\r\n\r\n".encode())
+            answer = b""
+            while piece := wire.recv(65536):
+                answer += piece
+        if b" 200 " not in answer.split(b"\r\n", 1)[0]:
+            raise RuntimeError(answer[:500].decode())
+        return answer
+
+    def command(self, argv: Sequence[str]) -> float:
+        """Run a command against it; return when that began, on the monotonic clock."""
+        begin = time.monotonic()
+        subprocess.run(
+            argv, env=environment(self.config), cwd=self.config.parent, check=True, stdout=subprocess.DEVNULL
+        )
+        return begin
+
+    def __exit__(self, *_: object) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

@@ -1,0 +1,56 @@
+"""What the daemon costs while nothing is due: wake-ups and CPU of all its threads, and memory."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.bench import house
+from tests.bench.measure import Bench, Effort, Row
+from tests.bench.vendor import Vendor
+
+
+def _switches(pid: int) -> int:
+    """Return how often its threads have gone to sleep and so will have been woken."""
+    statuses = (path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status"))
+    return sum(int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", status, re.MULTILINE)[1]) for status in statuses)  # type: ignore[index]
+
+
+def _cpu(pid: int) -> float:
+    """Return the seconds of CPU its threads have used, to the nanosecond."""
+    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+
+
+def _resident(pid: int) -> float:
+    """Return its resident memory in MiB."""
+    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024  # type: ignore[index]
+
+
+def _idle(effort: Effort) -> Iterable[Row]:
+    settle, watched = 5 + effort.scaled(15), effort.scaled(60)
+    with tempfile.TemporaryDirectory() as folder, Vendor() as vendor:
+        config = house.build(Path(folder) / "h", vendor.url)
+        with house.Daemon(config) as daemon:
+            daemon.command(house.agentctl("list"))
+            daemon.command(house.agentctl("status"))
+            time.sleep(settle)
+            switches, cpu = _switches(daemon.pid), _cpu(daemon.pid)
+            time.sleep(watched)
+            woken = (_switches(daemon.pid) - switches) / watched
+            used = (_cpu(daemon.pid) - cpu) * 1000 * 60 / watched
+            resident = _resident(daemon.pid)
+            threads = len(list(Path(f"/proc/{daemon.pid}/task").iterdir()))
+            daemon.command(house.agentctl("run", "bench-0"))
+            after = _resident(daemon.pid)
+    note = f"{threads} threads, {watched} s"
+    yield Row(name="idle: wake-ups a second", ours=f"{woken:.2f}", value=woken, bar=0.1, note=note)
+    yield Row(name="idle: CPU a minute", ours=f"{used:.2f} ms", value=used, bar=5, note="ms")
+    note = "MiB, after list and status"
+    yield Row(name="idle: resident", ours=f"{resident:.1f} MiB", value=resident, bar=50, note=note)
+    yield Row(name="resident after a run", ours=f"{after:.1f} MiB", note="of an open_source provider")
+
+
+ROWS: dict[str, Bench] = {"idle": _idle}

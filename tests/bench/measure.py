@@ -1,0 +1,153 @@
+"""Processes that are measured in turns, and the rows that come of it."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How long we are willing to measure."""
+
+    rounds: int
+    size: float
+    """1.0 is the size at which ratios repeat."""
+
+    def scaled(self, count: int) -> int:
+        return max(1, round(count * self.size))
+
+
+FULL = Effort(rounds=9, size=1.0)
+QUICK = Effort(rounds=3, size=0.25)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the table."""
+
+    name: str
+    ours: str
+    floor: str = ""
+    ratio: float | None = None
+    bar: float | None = None
+    """What design.md section 16 asks for; of the ratio if there is one, else of `value`."""
+    value: float | None = None
+    more_is_better: bool = False
+    note: str = ""
+
+    @property
+    def verdict(self) -> str:
+        measured = self.ratio if self.ratio is not None else self.value
+        if self.bar is None or measured is None:
+            return ""
+        good = measured >= self.bar if self.more_is_better else measured <= self.bar
+        return "ok" if good else "MISSED"
+
+
+Bench = Callable[[Effort], Iterable[Row]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One round of one process."""
+
+    wall: float
+    cpu: float
+    """Seconds of all its threads."""
+    times: Sequence[float] = ()
+    """Of the single runs."""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+class Worker:
+    """A process that does rounds of something when told to: `module:factory` with these arguments."""
+
+    def __init__(self, target: str, **arguments: Any) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.bench.worker", target, json.dumps(arguments)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._read()  # it is ready
+
+    def round(self, count: int) -> Sample:
+        """Have it done `count` times."""
+        assert self._process.stdin
+        self._process.stdin.write(f"{count}\n")
+        self._process.stdin.flush()
+        return Sample(**self._read())
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            msg = f"the process under measurement ended with {self._process.wait()}"
+            raise RuntimeError(msg)
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def in_turns(effort: Effort, count: int, *workers: Worker) -> list[list[Sample]]:
+    """Let the workers take turns; return the rounds of each, without the first, in which everything is still cold."""
+    samples: list[list[Sample]] = [[] for _ in workers]
+    for _ in range(effort.rounds + 1):
+        for worker, kept in zip(workers, samples, strict=True):
+            kept.append(worker.round(count))
+    return [kept[1:] for kept in samples]
+
+
+def ratio(ours: Sequence[float], floor: Sequence[float]) -> float:
+    """Return the median of the ratios of the rounds."""
+    return statistics.median(mine / theirs for mine, theirs in zip(ours, floor, strict=True))
+
+
+def median(values: Iterable[float]) -> float:
+    return statistics.median(values)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value that `share` of the values do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def ms(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms"
+
+
+def table(rows: Iterable[Row]) -> Iterable[str]:
+    """Lay the rows out, line by line as they come."""
+    widths = (34, 22, 22, 8, 9, 7)
+    yield _line(("row", "floor", "agentd", "ratio", "bar", ""), widths)
+    yield _line(tuple("-" * width for width in widths), widths)
+    for row in rows:
+        bar = "" if row.bar is None else f"{'>=' if row.more_is_better else '<='} {row.bar:g}"
+        shown = "" if row.ratio is None else f"{row.ratio:.2f}"
+        yield f"{_line((row.name, row.floor, row.ours, shown, bar, row.verdict), widths)}  {row.note}".rstrip()
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))

@@ -1,0 +1,90 @@
+"""How long until something answers: the daemon its socket, and a model's first byte by three ways."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.bench import floors, house
+from tests.bench.measure import Bench, Effort, Row, median, ms, ratio
+from tests.bench.vendor import Vendor
+
+
+def _to_first_byte(vendor: Vendor, start: Callable[[], float]) -> float:
+    """Start something; return how long it took until its first request began to arrive."""
+    vendor.forget()
+    begin = start()
+    return vendor.first_byte - begin
+
+
+def _httpx(vendor: Vendor) -> float:
+    return _to_first_byte(vendor, lambda: floors.python(floors.HTTPX_FIRST_BYTE, vendor.chat_url))
+
+
+def _sdk(vendor: Vendor) -> float:
+    return _to_first_byte(vendor, lambda: floors.python(floors.SDK_FIRST_BYTE, f"{vendor.url}/v1"))
+
+
+@contextmanager
+def _house(kind: str = "open_source") -> Iterator[tuple[Vendor, Path]]:
+    """A vendor and a config; the state has seen a first start, as all but the first find it."""
+    with tempfile.TemporaryDirectory() as folder, Vendor() as vendor:
+        config = house.build(Path(folder) / "h", vendor.url, kind=kind)
+        with house.Daemon(config):
+            pass
+        yield vendor, config
+
+
+def _compared(effort: Effort, name: str, bar: float, floor: Callable[[], float], ours: Callable[[], float]) -> Row:
+    floor(), ours()  # the first of each reads the disk
+    times = [(floor(), ours()) for _ in range(effort.rounds)]
+    theirs, mine = [pair[0] for pair in times], [pair[1] for pair in times]
+    return Row(name=name, floor=ms(median(theirs)), ours=ms(median(mine)), ratio=ratio(mine, theirs), bar=bar)
+
+
+def _start(effort: Effort) -> Iterable[Row]:
+    with _house() as (vendor, config):
+
+        def answers() -> float:
+            with house.Daemon(config) as daemon:
+                daemon.ask("/v1/status")
+                return time.monotonic() - daemon.begun
+
+        yield _compared(effort, "start to socket / httpx", 1.8, lambda: _httpx(vendor), answers)
+
+
+def _once(effort: Effort, name: str, bar: float, kind: str, floor: Callable[[Vendor], float]) -> Iterable[Row]:
+    with _house(kind) as (vendor, config):
+
+        def once() -> float:
+            begin = time.monotonic()
+            subprocess.run(
+                [*house.agentd(config), "once", "bench-0"],
+                env=house.environment(config),
+                check=True,
+                capture_output=True,
+            )
+            return begin
+
+        yield _compared(effort, name, bar, lambda: floor(vendor), lambda: _to_first_byte(vendor, once))
+
+
+def _run(effort: Effort) -> Iterable[Row]:
+    with _house() as (vendor, config), house.Daemon(config) as daemon:
+        command = house.agentctl("run", "bench-0")
+        daemon.command(command)  # warm
+        times = [_to_first_byte(vendor, lambda: daemon.command(command)) for _ in range(effort.rounds)]
+        took = median(times)
+        yield Row(name="agentctl run to first byte", ours=ms(took), value=took * 1000, bar=60, note="ms")
+
+
+ROWS: dict[str, Bench] = {
+    "start-socket": _start,
+    "start-once": lambda effort: _once(effort, "agentd once / httpx", 6, "open_source", _httpx),
+    "start-once-sdk": lambda effort: _once(effort, "agentd once, SDK / python + SDK", 1.6, "openai", _sdk),
+    "start-run": _run,
+}

@@ -1,0 +1,149 @@
+"""Ten thousand routines: read from their files, and all due in the same instant."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.bench.floors import Round
+from tests.bench.measure import Bench, Effort, Row, Worker, in_turns, median, ms, ratio
+
+_COUNT = 10_000
+_EVERY = 20  # seconds: how often all are due
+_ROUTINE = """description = "Number {number}"
+[trigger]
+every = "{every}s"
+timezone = "Europe/Berlin"
+active_days = "mon-sun"
+[run]
+mode = "collect-then-summarise"
+prompt = \"\"\"Write what happened on machine {number}
+in the last hours.\"\"\"
+timeout = "10m"
+[[gather]]
+name = "host"
+tool = "sysinfo"
+args = {{ parts = ["load", "memory", "disks"] }}
+[[deliver]]
+to = "file"
+path = "reports/{{routine}}/{{slot:%Y-%m-%d}}.md"
+"""
+
+
+def _write(folder: Path, count: int) -> None:
+    folder.mkdir(parents=True)
+    for number in range(count):
+        (folder / f"routine-{number:05}.toml").write_text(_ROUTINE.format(number=number, every=_EVERY))
+
+
+@asynccontextmanager
+async def loaded(folder: str) -> AsyncIterator[Round]:
+    """Load a folder of routines in a thread, as the daemon does, and watch how long the loop has to wait for it."""
+    from daemon.routines import load_folder
+
+    async def round_(count: int) -> dict[str, Any]:
+        worst = 0.0
+        for _ in range(count):
+            task = asyncio.create_task(asyncio.to_thread(load_folder, Path(folder)))
+            worst = max(worst, await _longest_gap(task))
+            found = await task
+            if found.faults:
+                raise RuntimeError(str(next(iter(found.faults.values()))))
+        return {"extra": {"stall": worst}}
+
+    yield round_
+
+
+async def _longest_gap(task: asyncio.Task[Any]) -> float:
+    """Return the longest time that the loop did not come round while the task ran."""
+    worst, last = 0.0, time.perf_counter()
+    while not task.done():
+        await asyncio.sleep(0.0005)
+        now = time.perf_counter()
+        worst, last = max(worst, now - last), now
+    return worst
+
+
+@asynccontextmanager
+async def all_due(folder: str, state: str) -> AsyncIterator[Round]:
+    """Let every routine of a folder be due in one instant, again and again, on the real clock and alarm."""
+    from daemon.clock import SystemClock
+    from daemon.engine import RoutineEngine
+    from daemon.models import Run
+    from daemon.routines import load_folder
+    from daemon.store import Database, Journal
+
+    clock = SystemClock()
+    database = await Database.open(Path(state) / "agentd.db")
+    journal = Journal(database, clock=clock.now)
+    submitted: list[float] = []
+
+    async def submit(run: Run) -> None:
+        submitted.append(time.time())
+
+    async def cancel(run_id: str) -> None:
+        raise NotImplementedError
+
+    engine = RoutineEngine(journal=journal, submit=submit, cancel=cancel, clock=clock, zone="UTC")
+    await engine.start(load_folder(Path(folder)))
+
+    async def round_(count: int) -> dict[str, Any]:
+        # else these slots are skipped, as the runs of the last ones are not over
+        await database.write(lambda connection: connection.execute("UPDATE run SET status = 'cancelled'"))
+        submitted.clear()
+        instant = (time.time() // _EVERY + 1) * _EVERY
+        await asyncio.sleep(max(0.0, instant - 0.2 - time.time()))
+        task = asyncio.create_task(_until(lambda: len(submitted) >= len(engine.routines)))
+        stall = await _longest_gap(task)
+        await task
+        return {"extra": {"stall": stall, "last": submitted[-1] - instant}}
+
+    yield round_
+    await engine.stop()
+    await database.close()
+
+
+async def _until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not done():
+            await asyncio.sleep(0.001)
+
+
+def _load(effort: Effort) -> Iterable[Row]:
+    count = effort.scaled(_COUNT)
+    with tempfile.TemporaryDirectory() as folder:
+        routines = Path(folder) / "routines"
+        _write(routines, count)
+        with (
+            Worker("tests.bench.floors:toml_folder", folder=str(routines)) as floor,
+            Worker("tests.bench.thousands:loaded", folder=str(routines)) as ours,
+        ):
+            theirs, mine = in_turns(effort, 1, floor, ours)
+    yield Row(
+        name=f"load {count:,} routines / tomllib",
+        floor=ms(median(s.wall for s in theirs)),
+        ours=ms(median(s.wall for s in mine)),
+        ratio=ratio([s.wall for s in mine], [s.wall for s in theirs]),
+        bar=2.5,
+        note=f"the loop waited {ms(max(s.extra['stall'] for s in mine))} at most",
+    )
+
+
+def _due(effort: Effort) -> Iterable[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        routines, state = Path(folder) / "routines", Path(folder) / "state"
+        _write(routines, _COUNT)
+        state.mkdir(mode=0o700)
+        with Worker("tests.bench.thousands:all_due", folder=str(routines), state=str(state)) as ours:
+            [mine] = in_turns(effort, 1, ours)
+    stall, last = median(s.extra["stall"] for s in mine), median(s.extra["last"] for s in mine)
+    yield Row(name=f"{_COUNT:,} due at once: stall", ours=ms(stall), value=stall * 1000, bar=50, note="of the loop, ms")
+    yield Row(name=f"{_COUNT:,} due at once: last one", ours=ms(last), value=last * 1000, bar=250, note="enqueued, ms")
+
+
+ROWS: dict[str, Bench] = {"routines-load": _load, "routines-due": _due}

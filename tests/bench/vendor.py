@@ -1,0 +1,162 @@
+"""The cheapest vendor there can be, so that the floors are low: canned answers, no checks, 0.05 ms a request.
+
+It answers any POST in the form of Chat Completions: a call of `file_read` first, a text once the conversation holds a
+tool's result. `GET /marks` tells when each request began to arrive (the machine's monotonic clock) and the two bodies
+of a run; `GET /forget` starts anew. (The strict vendor that the tests use is in tests/fakes.)
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from typing import Any, Self
+
+from tests.bench.measure import ROOT
+
+_USAGE = {"prompt_tokens": 900, "completion_tokens": 60, "total_tokens": 960}
+_REPORT = "Disk and memory are fine; nothing has failed since yesterday. The notes ask for nothing. " * 3
+
+
+def _answer(message: dict[str, Any], finish: str) -> bytes:
+    body = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1_780_000_000,
+        "model": "bench",
+        "choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}],
+        "usage": _USAGE,
+    }
+    return json.dumps(body).encode()
+
+
+def _call(number: int) -> bytes:
+    function = {"name": "file_read", "arguments": '{"path": "notes.md"}'}
+    call = {"id": f"call_{number}", "type": "function", "function": function}
+    return _answer({"content": None, "tool_calls": [call]}, "tool_calls")
+
+
+_FINAL = _answer({"content": _REPORT}, "stop")
+
+
+class Book:
+    """What arrived, and when."""
+
+    def __init__(self, latency: float) -> None:
+        self.latency = latency
+        self.count = 0
+        self.forget()
+
+    def forget(self) -> None:
+        self.marks: list[float] = []
+        self.bodies: dict[str, bytes] = {}
+
+
+class Connection(asyncio.Protocol):
+    """One client, with keep-alive."""
+
+    def __init__(self, book: Book) -> None:
+        self._book, self._buffer, self._begun = book, b"", 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if not self._buffer:
+            self._begun = time.monotonic()
+        self._buffer += data
+        head, found, rest = self._buffer.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: *(\d+)", head)
+        needed = int(length[1]) if length else 0
+        if not found or len(rest) < needed:
+            return
+        self._buffer = b""
+        if head.startswith(b"GET"):
+            self._reply(self._view(head))
+            return
+        book = self._book
+        book.count += 1
+        book.marks.append(self._begun)
+        has_result = b'"tool_call_id"' in rest
+        book.bodies["second" if has_result else "first"] = rest
+        answer = _FINAL if has_result else _call(book.count)
+        if book.latency:
+            asyncio.get_running_loop().call_later(book.latency, self._reply, answer)
+        else:
+            self._reply(answer)
+
+    def _view(self, head: bytes) -> bytes:
+        if head.startswith(b"GET /forget"):
+            self._book.forget()
+        bodies = {call: body.decode() for call, body in self._book.bodies.items()}
+        return json.dumps({"marks": self._book.marks[:4], "count": self._book.count, "bodies": bodies}).encode()
+
+    def _reply(self, body: bytes) -> None:
+        if not self._transport.is_closing():
+            head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+            self._transport.write(head.encode() + body)
+
+
+async def serve(latency: float) -> None:
+    book = Book(latency)
+    server = await asyncio.get_running_loop().create_server(lambda: Connection(book), "127.0.0.1", 0, backlog=1024)
+    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
+    await server.serve_forever()
+
+
+class Vendor:
+    """The vendor in a process of its own."""
+
+    def __init__(self, latency: float = 0.0) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.bench.vendor", "--latency", str(latency)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout
+        self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
+
+    @property
+    def chat_url(self) -> str:
+        return f"{self.url}/v1/chat/completions"
+
+    def forget(self) -> None:
+        self._get("/forget")
+
+    @property
+    def first_byte(self) -> float:
+        """When the first request since `forget` began to arrive, on the machine's monotonic clock."""
+        return float(self._get("/marks")["marks"][0])
+
+    @property
+    def bodies(self) -> str:
+        """The two requests of a run as they were sent last, as a JSON list."""
+        found = self._get("/marks")["bodies"]
+        return f"[{found['first']},{found['second']}]"
+
+    def _get(self, path: str) -> Any:
+        with urllib.request.urlopen(self.url + path) as answer:
+            return json.load(answer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout
+        self._process.stdout.close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--latency", type=float, default=0.0)
+    asyncio.run(serve(parser.parse_args().latency))
