@@ -2,9 +2,10 @@
 
 The index alone (bm25 over five weighted columns) finds 78 % of the evidence that LoCoMo's questions need. Each reason
 below adds to it, and is one that holds for any store: several good hits in a run speak for that run; who is named in
-the question is probably who said it; a question seldom holds the answer; what a tool put out tells less than what
-somebody said; of two Chinese texts the one that shares more of the question's characters is nearer. All are shares of
-the best score, as bm25 has no scale of its own. Recency is not among them: it costs more than it gives.
+the question is probably who said it; who asks with the key of an item wants that item; a question seldom holds the
+answer; what a tool put out tells less than what somebody said; of two Chinese texts the one that shares more of the
+question's characters is nearer. All are shares of the best score, as bm25 has no scale of its own. Recency is not among
+them: it costs more than it gives.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from daemon.memory import tokens
 from daemon.memory.index import WEIGHTS
 from daemon.memory.texts import Text, by_ids
 from daemon.models import SegmentType
+from daemon.store.rows import clean
 
 # More candidates than these change nothing in the first ten.
 POOL = 100
 
+_EXACT = 2.0
 _RUN = 0.15
 _NAMED = 0.15
 _ASKS = 0.15
@@ -55,17 +58,22 @@ def search(
     if not query.match or limit < 1:
         return []
     scores: dict[int, float] = dict(connection.execute(_SEARCH, (query.match, max(POOL, 2 * limit))).fetchall())
+    key = clean(question).strip()
+    for (exact,) in connection.execute("SELECT -id FROM memory_item WHERE key = ?", (key,)):
+        scores.setdefault(exact, 0.0)
     candidates = [text for text in by_ids(connection, scores).values() if not exclude_run or text.run_id != exclude_run]
     if not candidates:
         return []
     # of equals the later one, so that the order never depends on chance
-    ranked = sorted(_weighed(query, scores, candidates), key=lambda hit: (hit.relevance, hit.text.at), reverse=True)
+    ranked = sorted(
+        _weighed(query, key, scores, candidates), key=lambda hit: (hit.relevance, hit.text.at), reverse=True
+    )
     best = ranked[0].relevance if ranked[0].relevance > 0 else 1.0
     capped = [*_capped(ranked, per_run, per_routine)][:limit]
     return [Hit(max(0.0, hit.relevance / best), hit.text) for hit in capped]
 
 
-def _weighed(query: tokens.Query, scores: dict[int, float], candidates: list[Text]) -> Iterator[Hit]:
+def _weighed(query: tokens.Query, key: str, scores: dict[int, float], candidates: list[Text]) -> Iterator[Hit]:
     top = max(scores[text.id] for text in candidates) or 1.0
     runs: defaultdict[int, float] = defaultdict(float)
     for text in candidates:
@@ -75,6 +83,8 @@ def _weighed(query: tokens.Query, scores: dict[int, float], candidates: list[Tex
     named = _named(query, candidates)
     for text in candidates:
         score = scores[text.id] / top - _ASKS * text.asks - _TELLS_LESS.get(text.type, 0.0)
+        if text.key == key:
+            score += _EXACT
         if text.run:
             score += _RUN * runs[text.run] / best_run
         if text.who in named or text.source in named:

@@ -45,13 +45,13 @@ wife wives|knife knives|shelf shelves|wolf wolves|half halves|good better best|b
 _BASE = {form: base for base, *forms in (line.split() for line in re.split(r"[|\n]", _FORMS) if line) for form in forms}
 
 _STOP_WORDS = """
-a about above after again against all also am an and any are aren as at be because been before being below between both
-but by can cannot could couldn d did didn do does doesn doing don down during each few for from further had hadn has hasn
-have haven having he her here hers herself him himself his how i if in into is isn it its itself just let ll m me more
-most mustn my myself no nor not now o of off on once only or other ought our ours ourselves out over own re s same shan
-she should shouldn so some such t than that the their theirs them themselves then there these they this those through to
-too under until up ve very was wasn we were weren what when where which while who whom whose why will with won would
-wouldn you your yours yourself yourselves
+a about above after again against all also am an and any are aren as at be because been before being below between
+both but by can cannot could couldn d did didn do does doesn doing don down during each few for from further had hadn
+has hasn have haven having he her here hers herself him himself his how i if in into is isn it its itself just let ll
+m me more most mustn my myself no nor not now o of off on once only or other ought our ours ourselves out over own re
+s same shan she should shouldn so some such t than that the their theirs them themselves then there these they this
+those through to too under until up ve very was wasn we were weren what when where which while who whom whose why will
+with won would wouldn you your yours yourself yourselves
 """
 _STOP_CHINESE = """
 什么 么是 是什 有什 叫什 为什 么样 么时 么叫 哪些 哪个 哪里 哪儿 哪年 哪几 哪位 哪种 哪一 在哪 是哪 有哪 些是

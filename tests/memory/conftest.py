@@ -1,0 +1,99 @@
+"""A memory in a real database, with a clock that the test turns."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.memory import Memory, Segment
+from daemon.models import SegmentType
+from daemon.store.database import Database
+
+START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)  # a Monday
+
+
+class Clock:
+    """A clock that stands until it is turned."""
+
+    def __init__(self, now: datetime = START) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def turn(self, **by: float) -> datetime:
+        self.now += timedelta(**by)
+        return self.now
+
+
+def said(*texts: str | tuple[str, str], at: datetime = START, **more: Any) -> list[Segment]:
+    """Return one segment per text, or per (who, text), a minute apart."""
+    segments = []
+    for place, each in enumerate(texts):
+        who, text = each if isinstance(each, tuple) else ("", each)
+        given = {"type": SegmentType.RESPONSE, "timestamp": at + timedelta(minutes=place), "who": who, **more}
+        segments.append(Segment(iteration=place, segment=0, text=text, **given))
+    return segments
+
+
+class Library:
+    """A memory and the few moves that most tests begin with."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self.db, self.clock = db, clock
+        self.memory = Memory(db, clock=clock)
+
+    async def run(self, run: str, *texts: str | tuple[str, str], routine: str = "daily", **more: Any) -> None:
+        """Archive a run of these texts."""
+        await self.archive(run, said(*texts, at=self.clock.now, **more), routine=routine)
+
+    async def archive(self, run: str, segments: Sequence[Segment], *, routine: str = "daily") -> None:
+        at = self.clock.now
+        await self.memory.archive(
+            run=run, routine=routine, goal="go", status="succeeded", segments=segments, started=at, ended=at
+        )
+
+    async def found(self, query: str, limit: int = 10, **more: Any) -> list[str]:
+        return [chunk.content for chunk in await self.memory.retrieve(query, limit, **more)]
+
+    async def indexed(self) -> int:
+        """Return how many rows the index holds, after its own check of itself."""
+
+        def work(connection: Any) -> int:
+            connection.execute("INSERT INTO memory_fts (memory_fts) VALUES ('integrity-check')")
+            (count,) = connection.execute("SELECT count(*) FROM memory_fts_docsize").fetchone()
+            return int(count)
+
+        return await self.db.write(work)
+
+    async def vocabulary(self) -> set[str]:
+        """Return every word that the index holds."""
+
+        def work(connection: Any) -> set[str]:
+            connection.execute("CREATE VIRTUAL TABLE temp.v USING fts5vocab('main', 'memory_fts', 'row')")
+            words = {word for (word,) in connection.execute("SELECT term FROM temp.v")}
+            connection.execute("DROP TABLE temp.v")
+            return words
+
+        return await self.db.write(work)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def library(tmp_path: Path, clock: Clock) -> AsyncIterator[Library]:
+    database = await Database.open(tmp_path / "agentd.db")
+    yield Library(database, clock)
+    await database.close()
+
+
+@pytest.fixture
+def memory(library: Library) -> Memory:
+    return library.memory

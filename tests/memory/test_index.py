@@ -1,0 +1,170 @@
+"""The index is derived: whatever is written and dropped, it holds exactly what the tables hold."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import tempfile
+from collections.abc import Coroutine
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.memory import index, rows
+from daemon.memory.tokens import VERSION
+from daemon.store.database import Database
+from tests.memory.conftest import START, Clock, Library
+
+
+async def contents(library: Library) -> list[tuple[Any, ...]]:
+    """Return every word of the index with its place: two indexes with equal contents answer alike."""
+
+    def work(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+        connection.execute("CREATE VIRTUAL TABLE temp.v USING fts5vocab('main', 'memory_fts', 'instance')")
+        found = connection.execute("SELECT doc, col, offset, term FROM temp.v ORDER BY doc, col, offset").fetchall()
+        connection.execute("DROP TABLE temp.v")
+        return found
+
+    return await library.db.write(work)
+
+
+async def outdate(library: Library, **state: int) -> None:
+    """Pretend that the index was made by another version."""
+    value = json.dumps([state.get("version", 0), state.get("low", 0), state.get("high", 0)])
+    await library.db.write(
+        lambda connection: connection.execute(
+            "INSERT INTO meta VALUES ('memory.index', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            (value,),
+        )
+    )
+
+
+async def test_a_rebuilt_index_is_the_one_that_grew(library: Library) -> None:
+    for n in range(40):
+        await library.run(f"01{n}", f"run {n} begins", "All is well, as ever, on this fine machine.", f"run {n} ends")
+        await library.memory.store(f"key{n % 7}", f"text {n}")
+    grown = await contents(library)
+    await outdate(library)
+    await library.memory.refresh()
+    assert await contents(library) == grown
+    assert await library.db.write(index.state) == (VERSION, 40, 40)
+
+
+async def test_a_rebuild_goes_in_parts_and_what_happens_in_between_is_not_lost(library: Library) -> None:
+    for n in range(12):
+        await library.run(f"01{n}", *(f"run {n} says {m} walruses" for m in range(100)))
+    await outdate(library)
+    assert not await library.db.write(index.rebuild_some)
+    assert 0 < await library.indexed() < 1_200
+    await library.run("02", "a badger came in between")
+    await library.run("0111", "run 11 was archived anew")
+    await library.run("010", "run 0 was archived anew")
+    await library.db.write(lambda connection: rows.drop_run(connection, "0110"))
+    await library.memory.refresh()
+    assert await library.indexed() == 1_200 - 300 + 3
+    grown = await contents(library)
+    await outdate(library)
+    await library.memory.refresh()
+    assert await contents(library) == grown
+
+
+async def test_a_fresh_store_is_up_to_date_at_once(library: Library) -> None:
+    await library.memory.seed({})
+    assert await library.db.write(index.state) == (VERSION, 0, 0)
+    assert await library.db.write(index.rebuild_some)
+
+
+TEXTS = st.text(
+    st.one_of(st.sampled_from("ab \n.?\"'*():-^的备份失败猫"), st.characters(exclude_categories=())), max_size=60
+)
+MOVES = st.lists(
+    st.one_of(
+        st.tuples(st.just("store"), st.sampled_from("kl"), TEXTS),
+        st.tuples(st.just("forget"), st.sampled_from("kl")),
+        st.tuples(st.just("archive"), st.sampled_from("rst"), st.lists(TEXTS, max_size=4)),
+        st.tuples(st.just("drop"), st.sampled_from("rst")),
+        st.tuples(st.just("rebuild")),
+    ),
+    max_size=12,
+)
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(MOVES)
+def test_whatever_happened_the_index_is_what_a_rebuild_would_make(moves: list[tuple[Any, ...]]) -> None:
+    async def story(library: Library) -> None:
+        for move in moves:
+            library.clock.turn(minutes=1)
+            match move:
+                case ("store", key, text):
+                    if text.strip():
+                        await library.memory.store(key, text)
+                case ("forget", key):
+                    await library.memory.forget(key)
+                case ("archive", run, texts):
+                    await library.run(run, *texts)
+                case ("drop", run):
+                    await library.db.write(lambda connection, run=run: rows.drop_run(connection, run))
+                case ("rebuild",):
+                    await outdate(library)
+                    await library.memory.refresh()
+        await library.indexed()
+        grown = await contents(library)
+        await outdate(library)
+        await library.memory.refresh()
+        assert grown == await contents(library)
+
+    in_a_library(story)
+
+
+WORDS = st.text(st.sampled_from("bcdfgklmnprtvwz"), min_size=4, max_size=9).filter(lambda word: len(set(word)) > 1)
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(st.lists(st.lists(WORDS, min_size=2, max_size=5, unique=True), min_size=1, max_size=8), st.data())
+def test_what_was_kept_and_not_forgotten_is_found_by_its_own_words(texts: list[list[str]], data: st.DataObject) -> None:
+    async def story(library: Library) -> None:
+        for n, text in enumerate(texts):
+            await library.memory.store(f"item {n}", f"about zq{n}zq and {' '.join(text)}")
+        gone = data.draw(st.sets(st.integers(0, len(texts) - 1)))
+        for n in gone:
+            await library.memory.forget(f"item {n}")
+        for n, text in enumerate(texts):
+            question = f'tell me "of" zq{n}zq AND ({text[0]}*'
+            found = [chunk.key for chunk in await library.memory.retrieve(question)]
+            assert (f"item {n}" in found) == (n not in gone)
+            if n not in gone:
+                assert found[0] == f"item {n}"
+
+    in_a_library(story)
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(st.lists(st.text(st.characters(exclude_categories=()), max_size=80), min_size=20, max_size=20))
+def test_no_question_breaks_the_search(questions: list[str]) -> None:
+    async def story(library: Library) -> None:
+        await library.run("r", "some text", "另一段文字", *questions[:5])
+        for question in questions:
+            await library.memory.retrieve(question)
+            await library.memory.excerpt(question)
+
+    in_a_library(story)
+
+
+def in_a_library(story: Any) -> None:
+    """Tell a story in a library of its own: hypothesis shares no fixture between examples."""
+
+    async def told(folder: Path) -> None:
+        database = await Database.open(folder / "agentd.db")
+        try:
+            await story(Library(database, Clock(START + timedelta(0))))
+        finally:
+            await database.close()
+
+    with tempfile.TemporaryDirectory() as folder:
+        work: Coroutine[Any, Any, None] = told(Path(folder))
+        asyncio.run(work)

@@ -1,0 +1,110 @@
+"""Archived runs: found again with their place, replaced, superseded, dropped."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import timedelta
+
+import pytest
+
+from daemon.errors import NotFound
+from daemon.memory import Memory, rows
+from daemon.models import Anchor, SegmentType
+from tests.memory.conftest import START, Library, said
+
+
+async def test_a_text_of_a_run_is_found_with_its_anchor(library: Library) -> None:
+    await library.run("01A", ("person", "How full is the disk?"), ("agent", "The disk is 84 % full."))
+    (chunk, *_) = await library.memory.retrieve("disk full")
+    assert chunk.content == "The disk is 84 % full."
+    assert chunk.anchor == Anchor(
+        run_id="01A", iteration=1, segment=0, type=SegmentType.RESPONSE, timestamp=START + timedelta(minutes=1)
+    )
+    assert (chunk.source, chunk.who, chunk.key, chunk.tainted) == ("daily", "agent", None, False)
+
+
+async def test_taint_survives_storage(library: Library) -> None:
+    await library.run("01A", "a page about walruses", tainted=True)
+    (chunk,) = await library.memory.retrieve("walruses")
+    assert chunk.tainted
+
+
+async def test_a_short_answer_is_found_by_the_question_before_it(library: Library) -> None:
+    await library.run("01A", "Has anybody seen my umbrella?", "Under the stairs.")
+    assert "Under the stairs." in await library.found("umbrella")
+
+
+async def test_expanding_shows_what_stood_around_within_the_run_only(library: Library) -> None:
+    await library.run("01A", "one", "two", "three walrus", "four", "five")
+    await library.run("01B", "six")
+    (chunk, *_) = await library.memory.retrieve("walrus", 1)
+    around = await library.memory.expand(chunk.anchor, 1)
+    assert [each.content for each in (*around.before, around.focus, *around.after)] == ["two", "three walrus", "four"]
+    around = await library.memory.expand(chunk.anchor, 9)
+    assert [each.content for each in around.before + around.after] == ["one", "two", "four", "five"]
+    assert around.run == "01A"
+
+
+async def test_expanding_a_part_shows_the_whole_text(library: Library) -> None:
+    text = " ".join(f"Sentence {n} is about something." for n in range(60)) + " The last one mentions a walrus."
+    await library.run("01A", "before", text, "after")
+    (chunk, *_) = await library.memory.retrieve("walrus", 1)
+    assert len(chunk.content) < len(text)
+    focus = (await library.memory.expand(chunk.anchor)).focus
+    assert focus.content.split() == text.split()
+
+
+async def test_an_anchor_of_nothing_is_not_found(memory: Memory) -> None:
+    anchor = Anchor(run_id="01X", iteration=3, segment=1, type=SegmentType.RESPONSE, timestamp=START)
+    with pytest.raises(NotFound, match="nothing is remembered of run 01X at 3/1"):
+        await memory.expand(anchor)
+
+
+async def test_archiving_a_run_again_replaces_it(library: Library) -> None:
+    await library.run("01A", "the first version speaks of otters", "and more")
+    await library.run("01A", "the second version speaks of badgers")
+    assert await library.found("otters") == []
+    assert await library.found("badgers") == ["the second version speaks of badgers"]
+    assert await library.indexed() == 1
+
+
+async def test_what_a_routine_says_again_is_found_once_at_its_latest(library: Library) -> None:
+    report = "All backups are complete and every disk is healthy."
+    for day in range(5):
+        library.clock.turn(days=1)
+        await library.run(f"01{day}", ("goal", "Write the report."), ("agent", report))
+    found = await library.memory.retrieve("are the backups complete?")
+    assert [(chunk.content, chunk.anchor.run_id) for chunk in found if chunk.content == report] == [(report, "014")]
+    assert await library.indexed() == 2
+
+
+async def test_dropping_the_latest_brings_back_the_one_before(library: Library) -> None:
+    report = "All backups are complete and every disk is healthy."
+    for run in ("01A", "01B", "01C"):
+        await library.run(run, report)
+    for gone, left in (("01B", "01C"), ("01C", "01A")):
+        assert await library.db.write(lambda connection, gone=gone: rows.drop_run(connection, gone))
+        (chunk,) = await library.memory.retrieve("backups")
+        assert chunk.anchor.run_id == left
+        assert await library.indexed() == 1
+    assert not await library.db.write(lambda connection: rows.drop_run(connection, "01C"))
+
+
+async def test_a_dropped_run_leaves_no_word_in_the_index(library: Library) -> None:
+    await library.run("01A", "a secret about walruses", "another about otters", "a third about badgers", "Yes.")
+    await library.db.write(lambda connection: rows.drop_run(connection, "01A"))
+    assert await library.vocabulary() == set()
+    assert await library.indexed() == 0
+
+
+async def test_an_archive_that_fails_leaves_nothing_behind(library: Library) -> None:
+    twice = [*said("one walrus"), *said("two walruses")]  # the same place twice
+    with pytest.raises(sqlite3.IntegrityError):
+        await library.archive("01A", twice)
+    assert await library.found("walrus") == []
+    assert await library.vocabulary() == set()
+
+
+async def test_a_run_with_nothing_to_say_is_archived_too(library: Library) -> None:
+    await library.run("01A")
+    assert await library.indexed() == 0
