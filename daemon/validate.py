@@ -16,6 +16,14 @@ from daemon.places import config_places, find_state
 from daemon.policy import Policy
 from daemon.routines import against, load_folder
 
+# The tools that ship with us; a test compares them with those of a real daemon, which is too much to start for a check.
+TOOLS = frozenset(
+    {
+        *("file_list", "file_read", "file_write", "finish", "memory_recall", "memory_store"),
+        *("self_info", "shell", "sysinfo"),
+    }
+)
+
 
 @dataclass(slots=True)
 class Checkup:
@@ -43,7 +51,7 @@ def check_all(config: Path | None, *, json: bool = False, env: Mapping[str, str]
         hint = "`agentd init` writes one"
         found = Checkup([Fault(file="config.toml", key="", found="", problem=f"not found in {tried}", hint=hint)])
     else:
-        found = examine(config, env=env, state=find_state(env, Path.home(), uid=os.getuid()))
+        found = examine(config, env=env, state=find_state(env, Path.home(), uid=os.getuid()), tools=TOOLS)
     sys.stdout.write(_as_json(found) if json else _as_text(found))
     return 1 if found.faults else 0
 
