@@ -49,10 +49,9 @@ class AnthropicBaseProvider(SdkProvider):
         class Client(AsyncAnthropic):
             @property
             def default_headers(self) -> dict[str, Any]:
-                # in place of the SDK's, which would add those of ANTHROPIC_CUSTOM_HEADERS
-                return headers
+                return headers  # the SDK's own describe this machine
 
-        return Client(
+        client = Client(
             api_key=key,
             base_url=self.base_url,
             max_retries=0,
@@ -60,3 +59,5 @@ class AnthropicBaseProvider(SdkProvider):
             http_client=DefaultAsyncHttpxClient(follow_redirects=False),
             open_telemetry=False,
         )
+        client._custom_headers = {}  # what ANTHROPIC_CUSTOM_HEADERS put there would win over ours
+        return client

@@ -31,7 +31,7 @@ class OpenSourceProvider(VendorProvider):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(wire=CHAT, **settings)
-        self._ways: _Ways | None = None
+        self._ways: Ways | None = None
         self._opening = asyncio.Lock()
 
     async def warm(self) -> None:
@@ -42,10 +42,10 @@ class OpenSourceProvider(VendorProvider):
         if ways is not None:
             await ways.close()
 
-    async def _open(self) -> _Ways:
+    async def _open(self) -> Ways:
         async with self._opening:
             if self._ways is None:
-                self._ways = await in_thread(lambda: _Ways(self.base_url))
+                self._ways = await in_thread(lambda: Ways(self.base_url))
             return self._ways
 
     async def _post(self, path: str, body: bytes) -> Answer:
@@ -66,12 +66,13 @@ class OpenSourceProvider(VendorProvider):
         return Answer(response.status_code, response.headers, content)
 
 
-class _Ways:
+class Ways:
     """Transports to one host, each for one request at a time; the last one used is the next one taken."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, idle: float = _IDLE) -> None:
         import httpx
 
+        self._patience = idle
         parts = urlsplit(url)
         self._proxy = None if proxy_bypass(parts.hostname or "") else _proxy(parts.scheme)
         # loading the certificates takes 20 ms: once for all, and not at all for plain http
@@ -84,6 +85,16 @@ class _Ways:
         self._reaper: asyncio.TimerHandle | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
+
+    @property
+    def idle(self) -> int:
+        """How many transports wait for a request."""
+        return len(self._idle)
+
+    @property
+    def ticking(self) -> bool:
+        """Whether a timer is set: not when nothing is idle."""
+        return self._reaper is not None
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[AsyncHTTPTransport]:
@@ -113,7 +124,7 @@ class _Ways:
         self._idle.append(way)
         if self._reaper is None:
             self._fewest_idle = 0
-            self._reaper = asyncio.get_running_loop().call_later(_IDLE, self._reap)
+            self._reaper = asyncio.get_running_loop().call_later(self._patience, self._reap)
 
     def _reap(self) -> None:
         """Close what has been idle since the last time, and come again only if something is left."""
@@ -125,12 +136,13 @@ class _Ways:
             task.add_done_callback(self._closing.discard)
         self._fewest_idle = len(self._idle)
         if self._idle:
-            self._reaper = asyncio.get_running_loop().call_later(_IDLE, self._reap)
+            self._reaper = asyncio.get_running_loop().call_later(self._patience, self._reap)
 
     async def close(self) -> None:
         self._closed = True
         if self._reaper is not None:
             self._reaper.cancel()
+            self._reaper = None
         ways, self._idle = self._idle, []
         for way in ways:
             await way.aclose()

@@ -42,7 +42,7 @@ class OpenAIProvider(SdkProvider):
         class Client(AsyncOpenAI):
             @property
             def default_headers(self) -> dict[str, Any]:
-                # in place of the SDK's, which would add those of OPENAI_CUSTOM_HEADERS, OPENAI_ORG_ID and the like
+                # the SDK's own describe this machine, and hold what OPENAI_CUSTOM_HEADERS, OPENAI_ORG_ID and others say
                 return headers
 
         return Client(

@@ -1,0 +1,106 @@
+"""Connections: few when little happens, enough when much does, none when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.fakes.vendor import FakeVendor
+from tests.providers.talk import LANGUAGES, Opener, user
+
+
+@pytest.mark.parametrize("way", LANGUAGES)
+async def test_calls_in_a_row_share_one_connection(way: str, provider_for: Opener) -> None:
+    async with FakeVendor(["a", "b", "c"]) as vendor:
+        provider = provider_for(way, vendor)
+        for _ in range(3):
+            await provider.chat([user("hi")])
+        assert vendor.accepted == 1
+
+
+@pytest.mark.parametrize("way", LANGUAGES)
+async def test_a_hundred_calls_run_at_once(way: str, provider_for: Opener) -> None:
+    async with FakeVendor([{"text": "hello", "repeat": 100, "latency": 0.3}]) as vendor:
+        provider = provider_for(way, vendor)
+        answers = await asyncio.gather(*(provider.chat([user("hi")]) for _ in range(100)))
+    assert [answer.content for answer in answers] == ["hello"] * 100
+    assert vendor.most_at_once == 100
+
+
+@pytest.mark.parametrize("way", LANGUAGES)
+async def test_no_more_calls_run_at_once_than_the_user_allows(way: str, provider_for: Opener) -> None:
+    async with FakeVendor([{"text": "hello", "repeat": 9, "latency": 0.01}]) as vendor:
+        provider = provider_for(way, vendor, max_concurrency=2)
+        await asyncio.gather(*(provider.chat([user("hi")]) for _ in range(9)))
+    assert vendor.most_at_once == 2
+
+
+@pytest.mark.parametrize("way", LANGUAGES)
+async def test_a_provider_that_was_closed_opens_again_when_asked(way: str, provider_for: Opener) -> None:
+    async with FakeVendor(["a", "b"]) as vendor:
+        provider = provider_for(way, vendor)
+        await provider.close()  # never opened: fine
+        await provider.chat([user("hi")])
+        await provider.close()
+        await provider.close()
+        assert (await provider.chat([user("hi")])).content == "b"
+        assert vendor.accepted == 2
+
+
+@pytest.mark.parametrize("way", LANGUAGES)
+async def test_closing_ends_every_connection(way: str, provider_for: Opener) -> None:
+    async with FakeVendor([{"text": "hello", "repeat": 20, "latency": 0.01}]) as vendor:
+        provider = provider_for(way, vendor)
+        await asyncio.gather(*(provider.chat([user("hi")]) for _ in range(20)))
+        assert vendor.connections
+        await provider.close()
+        while vendor.connections:
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("way", LANGUAGES)
+async def test_a_connection_that_the_server_dropped_is_replaced(way: str, provider_for: Opener) -> None:
+    async with FakeVendor(["a", "b"]) as vendor:
+        provider = provider_for(way, vendor)
+        await provider.chat([user("hi")])
+        for connection in list(vendor.connections):
+            connection.transport.close()
+        while vendor.connections:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert (await provider.chat([user("hi")])).content == "b"
+
+
+@pytest.mark.parametrize("way", LANGUAGES)
+async def test_warming_up_twice_at_once_opens_one_client(way: str, provider_for: Opener) -> None:
+    async with FakeVendor(["a"]) as vendor:
+        provider = provider_for(way, vendor)
+        await asyncio.gather(provider.warm(), provider.warm())
+        assert vendor.accepted == 0  # nothing is said to the vendor yet
+        await provider.chat([user("hi")])
+
+
+async def test_connections_that_nobody_needs_any_more_are_closed_and_the_clock_then_stops() -> None:
+    from daemon.providers.open_source import Ways
+
+    async with FakeVendor([]) as vendor:
+        ways = Ways(vendor.url, idle=0.01)
+        async with ways.one(), ways.one(), ways.one():
+            pass
+        assert ways.idle == 3
+        while ways.idle:
+            await asyncio.sleep(0.01)
+        assert not ways.ticking
+        await ways.close()
+
+
+async def test_a_request_that_ends_after_closing_leaves_no_connection() -> None:
+    from daemon.providers.open_source import Ways
+
+    async with FakeVendor([]) as vendor:
+        ways = Ways(vendor.url)
+        async with ways.one():
+            await ways.close()
+        assert ways.idle == 0
+        assert not ways.ticking

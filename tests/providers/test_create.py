@@ -1,0 +1,116 @@
+"""`create_provider`, and what it says of settings that make no sense."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from daemon.errors import ConfigError
+from daemon.providers import KINDS, LLMProvider, create_provider
+from daemon.providers.capabilities import MODELS, capabilities
+
+EVERYTHING: dict[str, Any] = {
+    "name": "mine",
+    "model": "gpt-6-astra",
+    "base_url": "http://127.0.0.1:9/v1",
+    "api_key": "sk-x",
+    "api": "chat",
+    "region": "cn",
+    "timeout": 5.0,
+    "temperature": 0.5,
+    "max_tokens": 100,
+    "capabilities": {"images": False},
+    "max_concurrency": 3,
+    "replies": ["hello"],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_takes_every_setting_and_leaves_what_it_has_no_use_for(kind: str) -> None:
+    provider = create_provider(kind, **EVERYTHING)
+    assert isinstance(provider, LLMProvider)
+    assert provider.kind == kind
+    assert provider.name == "mine"
+    assert provider.model_name == {"offline": "none"}.get(kind, "gpt-6-astra")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_provider_is_called_after_its_kind_unless_it_has_a_name(kind: str) -> None:
+    assert create_provider(kind, model="m", base_url="http://127.0.0.1:9/v1").name == kind
+
+
+def test_a_setting_that_no_provider_knows_is_a_mistake_of_ours() -> None:
+    with pytest.raises(TypeError):
+        create_provider("offline", colour="blue")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("settings", "place", "problem"),
+    [
+        ({"kind": "gemini", "name": "mine"}, "providers.mine.kind", "one of openai, claude"),
+        ({"kind": "claude", "name": "mine"}, "providers.mine.model", "is missing"),
+        ({"kind": "open_source", "model": "x"}, "providers.open_source.base_url", "is missing"),
+        (
+            {"kind": "claude", "model": "m", "capabilities": {"imagse": True, "echo": "maybe"}},
+            "providers.claude.capabilities.imagse",
+            "images",
+        ),
+        ({"kind": "scripted", "replies": [{"txt": "x"}]}, "providers.scripted.replies", "unknown key 'txt'"),
+        (
+            {"kind": "scripted", "replies": [{"tool_calls": [{"nam": "x"}]}]},
+            "providers.scripted.replies",
+            "needs a name",
+        ),
+        ({"kind": "scripted", "replies": [3]}, "providers.scripted.replies", "a text or a table"),
+    ],
+)
+def test_settings_that_make_no_sense_are_answered_with_place_and_way_out(
+    settings: dict[str, Any], place: str, problem: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        create_provider(**settings)
+    assert place in [fault.key for fault in caught.value.faults]
+    assert problem in str(caught.value)
+
+
+def test_all_faults_of_a_capabilities_table_are_told_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        capabilities("m", {"imagse": True, "echo": "maybe", "temperature": [1]}, provider="mine")
+    keys = sorted(fault.key for fault in caught.value.faults)
+    assert keys == [f"providers.mine.capabilities.{key}" for key in ("echo", "imagse", "temperature[1]")]
+
+
+@pytest.mark.parametrize(
+    ("model", "row"),
+    [
+        ("gpt-6-astra", "gpt-6"),
+        ("gpt-5.4-mini", "gpt-5"),
+        ("gpt-5-chat-latest", "gpt-5-chat"),
+        ("gpt-4.1", "gpt-"),
+        ("openai/gpt-oss-120b", "gpt-oss"),
+        ("o3-mini", "o3"),
+        ("claude-opus-5-5", "claude-"),
+        ("anthropic/claude-haiku-4-5", "claude-"),
+        ("MiniMax-M2.5", "minimax-m2"),
+        ("MiniMax-M3", "minimax-"),
+        ("deepseek-ai/DeepSeek-V4", "deepseek-"),
+        ("zai-org/GLM-5", "glm-"),
+        ("kimi-k2.5", "kimi-"),
+    ],
+)
+def test_the_longest_beginning_of_a_models_name_decides(model: str, row: str) -> None:
+    assert capabilities(model) is MODELS[row]
+
+
+def test_an_unknown_model_is_taken_for_an_easy_going_one() -> None:
+    row = capabilities("my-own-finetune")
+    assert (row.temperature, row.max_tokens_field, row.tools, row.images) == ((0.0, 2.0), "max_tokens", True, False)
+
+
+def test_the_user_may_know_better() -> None:
+    row = capabilities("gpt-6-astra", {"temperature": [0, 1], "extra": {"service_tier": "flex"}})
+    assert row.temperature == (0.0, 1.0)
+    assert row.extra == {"service_tier": "flex"}
+    assert row.max_tokens_field == "max_completion_tokens"  # the rest stays
+    assert capabilities("local", {"temperature": False}).temperature is False

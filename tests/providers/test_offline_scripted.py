@@ -1,0 +1,119 @@
+"""The two models that are none."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.errors import BadRequest, Overloaded
+from daemon.facts import Fact, new_boundary, wrap
+from daemon.models import Chunk, FunctionCall, LLMMessage, LLMResponse, Usage
+from daemon.providers import create_provider
+from daemon.providers.offline import report
+from daemon.providers.scripted import ScriptedProvider
+from tests.providers.talk import user
+
+HOST = Fact(
+    name="host",
+    tool="sysinfo",
+    ok=True,
+    text="### Disks\n\n- **/**: 84 %",
+    changes=("disk / 71 % → 84 %", "rebooted 3 h ago"),
+)
+MAIL = Fact(name="mail_queue", tool="shell", ok=False, text="[failed] postqueue: command not found")
+
+
+async def test_offline_lays_out_what_was_gathered_under_a_line_that_says_so() -> None:
+    provider = create_provider("offline")
+    prompt = f"Write the report.\n\n{wrap([HOST, MAIL], new_boundary())}\n\nBe brief."
+    answer = await provider.chat([LLMMessage(role="system", content="You are agentd."), user(prompt)])
+    lines = answer.content.splitlines()
+    assert lines[0].startswith("*No model was asked")
+    assert "config.toml" in lines[0]
+    assert answer.content.endswith(
+        """
+## What changed
+
+- Host: disk / 71 % → 84 %
+- Host: rebooted 3 h ago
+
+## Host
+
+### Disks
+
+- **/**: 84 %
+
+## Mail queue
+
+**This could not be gathered** (shell):
+
+[failed] postqueue: command not found
+"""
+    )
+    assert answer.usage == Usage()
+    assert not provider.supports_function_calling()
+
+
+async def test_offline_without_facts_still_has_a_sentence_for_its_reader() -> None:
+    answer = await create_provider("offline").chat([user("Say good morning.")])
+    assert answer.content.startswith("*No model was asked")
+    assert "gathers no facts" in answer.content
+    assert answer.finish_reason == "stop"
+
+
+def test_a_fact_without_text_is_shown_as_such() -> None:
+    empty = Fact(name="a", tool="t", ok=True, text=""), Fact(name="b", tool="t", ok=False, text="")
+    assert "## A\n\nnothing" in report(empty)
+    assert "no reason was given" in report(empty)
+
+
+async def test_a_script_is_read_in_order_and_not_over_again() -> None:
+    provider = create_provider("scripted", name="mine", replies=["one", {"text": "two", "reasoning": "hm"}])
+    assert [(await provider.chat([user("hi")])).content for _ in range(2)] == ["one", "two"]
+    with pytest.raises(BadRequest, match=r"'mine' is used up after 2 replies.*`replies`"):
+        await provider.chat([user("hi")])
+
+
+async def test_a_script_may_call_tools() -> None:
+    calls = [{"name": "shell", "arguments": {"command": "uptime"}}, {"name": "finish", "invalid": "not JSON"}]
+    provider = create_provider(
+        "scripted", replies=[{"tool_calls": calls}, {"tool_calls": calls[:1], "finish_reason": "length"}]
+    )
+    first, second = [await provider.chat([user("hi")]) for _ in range(2)]
+    assert first.function_calls == (
+        FunctionCall(name="shell", arguments={"command": "uptime"}, id="call_1"),
+        FunctionCall(name="finish", arguments={}, id="call_2", invalid="not JSON"),
+    )
+    assert (first.finish_reason, second.finish_reason) == ("tool_calls", "length")
+    assert second.function_calls[0].id == "call_3"
+
+
+async def test_a_script_may_fail_and_go_on() -> None:
+    provider = ScriptedProvider([Overloaded("busy", retry_after=2)])
+    with pytest.raises(Overloaded):
+        await provider.chat([user("hi")])
+    provider.enqueue(LLMResponse(content="as it stands", usage=Usage(input=3)))
+    assert (await provider.chat([user("hi")])).usage.input == 3
+    assert provider.left == 0
+
+
+async def test_what_was_asked_can_be_looked_at() -> None:
+    provider = ScriptedProvider(["a"])
+    await provider.chat([user("hi")], [{"name": "shell"}], temperature=0.3, routine="daily")
+    (asked,) = provider.asked
+    assert asked.messages == (user("hi"),)
+    assert (asked.functions, asked.temperature, asked.options) == ([{"name": "shell"}], 0.3, {"routine": "daily"})
+
+
+async def test_usage_can_be_set_for_a_rehearsal() -> None:
+    provider = ScriptedProvider([{"text": "x", "usage": {"input": 7, "output": 5}}, "four words of text"])
+    assert (await provider.chat([user("hi")])).usage == Usage(input=7, output=5)
+    assert (await provider.chat([user("some words")])).usage.total > 0
+
+
+async def test_every_provider_streams_at_least_in_one_piece() -> None:
+    pieces = [
+        piece async for piece in ScriptedProvider([{"text": "hello", "reasoning": "hm"}]).chat_stream([user("hi")])
+    ]
+    assert [(piece.delta, piece.thinking) for piece in pieces] == [("hello", "hm")]
+    assert isinstance(pieces[-1], Chunk)
+    assert pieces[-1].response is not None

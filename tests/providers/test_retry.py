@@ -1,0 +1,114 @@
+"""Asking again: when, how often, how long in between."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from daemon.errors import BadRequest, Overloaded, ProviderError, Retryable, Transport, Unavailable
+from daemon.providers.retry import ask
+from daemon.providers.scripted import ScriptedProvider
+from tests.providers.talk import user
+
+
+class Pauses(list[float]):
+    """A clock for pauses: it only notes them."""
+
+    async def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+
+
+async def attempt(*lines: Any, deadline: float = 1e9, attempts: int = 3, backoff: float = 1.0) -> tuple[Any, Pauses]:
+    pauses, provider = Pauses(), ScriptedProvider(lines)
+    try:
+        answer: Any = await ask(
+            provider,
+            [user("hi")],
+            deadline=deadline,
+            attempts=attempts,
+            backoff=backoff,
+            sleep=pauses,
+            jitter=lambda low, high: high,  # the longest of the pauses that could be drawn
+        )
+        answer = answer.content
+    except ProviderError as error:
+        answer = error
+    assert provider.left == 0
+    return answer, pauses
+
+
+async def test_passing_faults_are_waited_out_longer_each_time() -> None:
+    assert await attempt(Transport("a"), Unavailable("b"), "well") == ("well", [1.0, 2.0])
+
+
+async def test_what_cannot_help_is_not_repeated() -> None:
+    answer, pauses = await attempt(BadRequest("no"))
+    assert (type(answer), pauses) == (BadRequest, [])
+
+
+async def test_the_last_fault_is_the_one_told() -> None:
+    answer, pauses = await attempt(Transport("a"), Transport("b"), Unavailable("c"))
+    assert str(answer) == "c"
+    assert len(pauses) == 2
+
+
+async def test_one_attempt_is_one_attempt() -> None:
+    answer, pauses = await attempt(Transport("a"), attempts=1)
+    assert (str(answer), pauses) == ("a", [])
+
+
+async def test_a_vendor_that_names_its_pause_is_obeyed() -> None:
+    assert await attempt(Overloaded("busy", retry_after=30), "well") == ("well", [31.0])
+
+
+async def test_a_pause_that_would_outlast_the_run_is_not_begun_and_its_end_is_told() -> None:
+    soon = asyncio.get_running_loop().time() + 20
+    answer, pauses = await attempt(Overloaded("busy", retry_after=30), deadline=soon)
+    assert isinstance(answer, Retryable)
+    assert (answer.retry_after, pauses) == (30, [])
+
+
+async def test_no_pause_of_ours_is_longer_than_a_minute() -> None:
+    _, pauses = await attempt(*[Transport("x")] * 6, "well", attempts=7, backoff=30)
+    assert pauses == [30, 60, 60, 60, 60, 60]
+
+
+async def test_pauses_are_drawn_so_that_a_fleet_does_not_come_back_as_one() -> None:
+    drawn: set[float] = set()
+    for _ in range(5):
+        pauses = Pauses()
+        await ask(ScriptedProvider([Transport("x"), "well"]), [user("hi")], deadline=1e9, backoff=9, sleep=pauses)
+        drawn.update(pauses)
+    assert len(drawn) == 5
+    assert all(0 <= pause <= 9 for pause in drawn)
+
+
+async def test_each_retry_is_told(logged: list[dict[str, Any]]) -> None:
+    heard: list[tuple[int, str]] = []
+    await ask(
+        ScriptedProvider([Overloaded("busy"), "well"]),
+        [user("hi")],
+        deadline=1e9,
+        backoff=0.0,
+        on_retry=lambda number, pause, error: heard.append((number, str(error))),
+    )
+    assert heard == [(1, "busy")]
+    assert [(line["event"], line["attempt"], line["error"]) for line in logged] == [
+        ("provider.retry_scheduled", 1, "busy")
+    ]
+
+
+async def test_what_is_asked_reaches_the_model_whole() -> None:
+    provider = ScriptedProvider(["hello"])
+    functions = [{"name": "shell", "description": "", "parameters": {}}]
+    await ask(provider, [user("hi")], functions, deadline=1e9, temperature=0.5, max_tokens=9, routine="daily")
+    (asked,) = provider.asked
+    assert asked.functions is functions
+    assert (asked.temperature, asked.options) == (0.5, {"max_tokens": 9, "routine": "daily"})
+
+
+async def test_no_attempt_at_all_is_a_mistake_of_the_caller() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        await ask(ScriptedProvider([]), [user("hi")], deadline=1e9, attempts=0)
