@@ -8,7 +8,7 @@ import platform
 import sys
 from collections.abc import Iterable
 
-from tests.bench import client, cpu, crowd, idle, journal, start, thousands
+from tests.bench import client, cpu, crowd, idle, journal, recall, start, thousands
 from tests.bench.measure import FULL, QUICK, Bench, Effort, Row, table
 
 ROWS: dict[str, Bench] = {
@@ -19,6 +19,7 @@ ROWS: dict[str, Bench] = {
     **idle.ROWS,
     **thousands.ROWS,
     **journal.ROWS,
+    **recall.ROWS,
 }
 
 
