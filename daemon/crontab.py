@@ -241,6 +241,8 @@ class Crontab:
     """Matching days by the month's shape (weekday of its first, length): there are only 28 shapes."""
     _listed: dict[tuple[int, tzinfo], _ShiftedDay] = field(default_factory=dict, compare=False, repr=False)
     """The shifted days met last: a job of every minute asks for the same day 1440 times."""
+    _answers: dict[tuple[int, tzinfo, int], datetime | None] = field(default_factory=dict, compare=False, repr=False)
+    """The last answers: thousands of routines ask the same in the second they share."""
 
     def next(self, after: datetime, zone: tzinfo) -> datetime | None:
         """Return the first instant strictly after `after`, in UTC, or None if there is none in 50 years."""
@@ -268,10 +270,20 @@ class Crontab:
         return total
 
     def _nearest(self, moment: datetime, zone: tzinfo, step: int) -> datetime | None:
-        second = _second(moment)
+        question = (_second(moment), zone, step)
+        try:
+            return self._answers[question]
+        except KeyError:
+            answer = self._search(*question)
+        if len(self._answers) > 15:
+            self._answers.clear()
+        self._answers[question] = answer
+        return answer
+
+    def _search(self, second: int, zone: tzinfo, step: int) -> datetime | None:
         found: int | None = None
         furthest: int | None = None
-        for day in self._matching_days(moment.astimezone(zone).toordinal() - step, step):
+        for day in self._matching_days(datetime.fromtimestamp(second, zone).toordinal() - step, step):
             if furthest is not None and (day - furthest) * step > 0:
                 break
             instants = self._instants(day, zone)

@@ -55,7 +55,7 @@ def settle(
     late = schedule.lateness(slot, now)
     on_time = late <= ON_TIME
     if paused:
-        return Settled(slot=slot, stretches=(_stretch(first, slot, Outcome.SKIPPED, Reason.PAUSED),))
+        return Settled(slot=slot, stretches=(skipped(slot, Reason.PAUSED, since=first),))
     if not on_time and not schedule.may_catch_up(slot, now):
         return Settled(slot=slot, stretches=(_stretch(first, slot, Outcome.MISSED, Reason.DOWN),))
     earlier: tuple[Stretch, ...] = ()
@@ -68,9 +68,9 @@ def settle(
     return Settled(slot=slot, stretches=earlier, start=start, lateness=late.total_seconds())
 
 
-def skipped(slot: datetime, reason: Reason) -> Stretch:
-    """Return the account of one slot that was let pass."""
-    return _stretch(slot, slot, Outcome.SKIPPED, reason)
+def skipped(slot: datetime, reason: Reason, *, since: datetime | None = None) -> Stretch:
+    """Return the account of a slot that was let pass, or of all from `since` to it."""
+    return _stretch(since or slot, slot, Outcome.SKIPPED, reason)
 
 
 def _stretch(first: datetime, last: datetime, outcome: Outcome, reason: Reason) -> Stretch:

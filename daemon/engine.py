@@ -197,7 +197,8 @@ class RoutineEngine:
                         self._rung.pop(name, None)
         except Exception:  # the clock must go on ringing; what was not claimed is still due
             log.exception("engine.claim_failed", waiting=len(self._rung), retry=RETRY)
-            self._retry = asyncio.get_running_loop().call_later(RETRY, self._ring, next(iter(self._rung)))
+            for name in islice(self._rung, 1):  # none, if we are stopping
+                self._retry = asyncio.get_running_loop().call_later(RETRY, self._ring, name)
 
     def _clock_set(self) -> None:
         if self._realigning is None or self._realigning.done():

@@ -384,6 +384,21 @@ async def test_a_moment_that_comes_once_comes_once(house: House) -> None:
     assert house.engine.next_fires("daily") == []
 
 
+async def test_on_the_real_alarm_of_this_machine(tmp_path: Path) -> None:
+    db = await Database.open(tmp_path / "agentd.db")
+    started: asyncio.Queue[Run] = asyncio.Queue()
+    clock = SystemClock()
+    engine = RoutineEngine(
+        journal=Journal(db, clock=clock.now), submit=started.put, cancel=started.put, clock=clock, zone="UTC"
+    )
+    await engine.start(loaded(routine("pulse", {"every": timedelta(seconds=1)})))
+    async with asyncio.timeout(10):
+        run = await started.get()
+    assert run.created >= run.slot
+    await engine.stop()
+    await db.close()
+
+
 class FullDisk(Journal):
     full = False
 
@@ -438,6 +453,16 @@ async def test_resuming_what_runs_anyway_loses_no_slot(house: House) -> None:
     house.time.move_to(at("01 09:00"))
     await house.engine.resume("daily")
     assert house.started == ["daily 01 09:00"]
+
+
+async def test_a_slot_that_waits_for_its_spread_when_the_pause_ends_is_told_too(house: House) -> None:
+    spread = routine(trigger={**NINE, "spread": "10m"})
+    await house.boot(spread)
+    await house.engine.pause("daily")
+    await house.reach("01 09:00:01")
+    await house.engine.resume("daily")
+    await house.reach("01 12:00")
+    assert await house.rows() == ["01 09:00 skipped paused"]
 
 
 async def test_a_slot_due_before_the_pause_still_starts(house: House) -> None:
