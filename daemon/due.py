@@ -68,6 +68,14 @@ def settle(
     return Settled(slot=slot, stretches=earlier, start=start, lateness=late.total_seconds())
 
 
+def may_resume(schedule: Schedule, slot: datetime, down: timedelta) -> bool:
+    """Tell whether a run that broke off is worth going on with, after the daemon was down for so long.
+
+    Only the time down counts: a run that had been under way for an hour is no staler for that.
+    """
+    return down <= ON_TIME or schedule.may_catch_up(slot, slot + schedule.delay + down)
+
+
 def skipped(slot: datetime, reason: Reason, *, since: datetime | None = None) -> Stretch:
     """Return the account of a slot that was let pass, or of all from `since` to it."""
     return _stretch(since or slot, slot, Outcome.SKIPPED, reason)

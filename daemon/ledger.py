@@ -174,10 +174,8 @@ class Ledger:
         schedule = self.schedules.get(name)
         slot = schedule.prev(self._clock.now()) if schedule else None
         if schedule and slot and slot > self._floors[name]:
-            first = schedule.next(self._floors[name]) or slot
-            await self._account(
-                [(name, Stretch(first=first, last=slot, outcome=Outcome.SKIPPED, reason=Reason.PAUSED))]
-            )
+            since = schedule.next(self._floors[name])
+            await self._account([(name, skipped(slot, Reason.PAUSED, since=since))])
 
     # --- settling slots
 

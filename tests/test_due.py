@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from daemon.due import Settled, settle
+from daemon.due import Settled, may_resume, settle
 from daemon.models import Outcome
-from daemon.schedule import Schedule
+from daemon.schedule import CatchUp, Schedule
 
 
 def at(text: str) -> datetime:
@@ -102,3 +102,20 @@ def test_nothing_is_due(what: str, given: dict[str, Any]) -> None:
 def test_lateness_is_told_in_seconds() -> None:
     settled = decide(floor="2026-01-03T09:00", now="2026-01-04T13:02", **DOWN)
     assert (settled.start, settled.lateness) == (Outcome.CAUGHT_UP, 4 * 3600 + 120)
+
+
+@pytest.mark.parametrize(
+    ("down", "rule", "worth_it"),
+    [
+        (timedelta(seconds=30), "none", True),
+        (timedelta(minutes=5), "none", False),
+        (timedelta(hours=12), "once", True),
+        (timedelta(hours=13), "once", False),
+        (timedelta(hours=7), timedelta(hours=6), False),
+    ],
+)
+def test_a_run_that_broke_off_goes_on_while_its_slot_would_still_be_started(
+    down: timedelta, rule: CatchUp, worth_it: bool
+) -> None:
+    daily = Schedule.of(timezone="UTC", cron="0 9 * * *", catch_up=rule)
+    assert may_resume(daily, at("2026-01-04T09:00"), down) is worth_it
