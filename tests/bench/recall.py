@@ -23,20 +23,26 @@ _TEXTS = 1_000_000
 _PER_RUN = 20
 _BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 
-# Words as they are spread in any language: a few in every text, most of them rare (Zipf).
-_WORDS = 30_000
-_LENGTH = 14
+# Words as they are spread in any language (Zipf): the commonest hundred are what a list of stop-words holds, and no
+# question consists of them.
+_WORDS, _STOP, _LENGTH = 30_000, 100, 27
 
 
-def _speech(seed: int) -> Iterator[str]:
-    """Yield endless texts that hold ordinary words among frequent and rare ones, the same for the same seed."""
+def _speech(seed: int) -> Iterator[list[str]]:
+    """Yield endless texts as their words, the same for the same seed."""
     chance = random.Random(seed)
     words = [f"w{n}" for n in range(_WORDS)]
-    weights = [1 / (n + 10) for n in range(_WORDS)]
+    weights = [1 / (n + 1) for n in range(_WORDS)]
     while True:
         pool = chance.choices(words, weights, k=_LENGTH * 1000)
-        for n in range(0, len(pool), _LENGTH):
-            yield f"The {' '.join(pool[n : n + _LENGTH])}."
+        yield from (pool[n : n + _LENGTH] for n in range(0, len(pool), _LENGTH))
+
+
+def _questions(seed: int) -> Iterator[str]:
+    """Yield endless questions: six words that stand in one text, none of them a stop-word."""
+    common = {f"w{n}" for n in range(_STOP)}
+    for text in _speech(seed):
+        yield " ".join([word for word in text if word not in common][:6])
 
 
 def _runs(seed: int) -> Iterator[tuple[str, list[Segment], datetime]]:
@@ -49,7 +55,12 @@ def _runs(seed: int) -> Iterator[tuple[str, list[Segment], datetime]]:
         at = _BEGIN + timedelta(minutes=number)
         segments = [
             Segment(
-                iteration=n // 4, segment=n % 4, type=SegmentType.RESPONSE, timestamp=at, text=next(speech), who="agent"
+                iteration=n // 4,
+                segment=n % 4,
+                type=SegmentType.RESPONSE,
+                timestamp=at,
+                text=" ".join(next(speech)),
+                who="agent",
             )
             for n in range(_PER_RUN)
         ]
@@ -107,7 +118,7 @@ async def archived(path: str, texts: int) -> AsyncIterator[Round]:
     database = await Database.open(Path(path))
     memory = Memory(database, clock=lambda: datetime.now(UTC))
     await memory.refresh()
-    source, questions = _runs(2), _speech(3)
+    source, questions = _runs(2), _questions(3)
 
     async def take_in(count: int) -> float:
         batch = [next(source) for _ in range(count)]
@@ -129,9 +140,8 @@ async def archived(path: str, texts: int) -> AsyncIterator[Round]:
         gaps = [0.0]
         watching = asyncio.create_task(_watch(gaps))
         for _ in range(count):
-            question = " ".join(next(questions).split()[1:7])
             begin = time.perf_counter()
-            await memory.retrieve(question, 10)
+            await memory.retrieve(next(questions), 10)
             times.append(time.perf_counter() - begin)
         watching.cancel()
         return times, max(gaps)

@@ -1,0 +1,337 @@
+"""The house stands as it was drawn: floors, families that do not know each other, and guests that have one host."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+HOUSE = Path(__file__).parents[1] / "daemon"
+
+# From the ground up. A room imports rooms of lower floors only, so rooms of one floor are blind to each other.
+FLOORS = (
+    "models errors facts places beneath bell clock crontab notify redact",
+    "definitions events log schedule shipped store timer",
+    "config due reload",
+    "delivery functions memory policy providers routines",
+    "archive ledger tools",
+    "agent",
+    "gather",
+    "run",
+    "executors host",
+    "engine",
+    "control",
+    "doctor validate",
+    "app",
+    "banner",
+    "main",
+)
+
+# Third parties and the only rooms that know them: to replace one is to open these doors and no other.
+HOSTS = {
+    "anthropic": "providers",
+    "apscheduler": "engine",
+    "httpx": "providers",
+    "httpx2": "providers",
+    "openai": "providers",
+    "sqlalchemy": "store memory",
+    "sqlmodel": "store memory",
+    "starlette": "control",
+    "uvicorn": "control",
+    "watchfiles": "bell",
+}
+
+# What the client must not drag in: it starts for every `agentctl list`, and most of its time is imports.
+HEAVY = frozenset(["anthropic", "apscheduler", "httpx", "httpx2", "openai", "pydantic", "sqlalchemy", "sqlmodel"])
+
+# What the idle daemon does without until a run needs it.
+LATER = frozenset(["anthropic", "httpx", "httpx2", "openai", "sqlalchemy", "sqlmodel"])
+
+# `except Exception` is at home around one tool call (the model must hear of it) and around one background task (the
+# daemon must survive it). What is caught in a thread and raised again where somebody awaits it is not swallowed.
+CALL, TASK, CARRIED = "one tool call", "one background task", "carried out of its thread"
+BROAD = {
+    "delivery.outbox:Outbox._send": TASK,
+    "engine:RoutineEngine._claim_rung": TASK,
+    "engine:RoutineEngine._realign": TASK,
+    "executors:LocalExecutor._one": TASK,
+    "functions.executor:ToolExecutor.run": CALL,
+    "functions.executor:_in_thread.work": CARRIED,
+    "reload:Reloads._run": TASK,
+    "store.database:Database._attempt": CARRIED,
+    "store.database:Database._commit": CARRIED,
+    "store.database:Database._write_forever": CARRIED,
+}
+
+# A screen. What is longer tells more than one story.
+LONGEST = 60
+
+# Names that say "everything else".
+NO_ROOMS = frozenset(
+    ["base_classes", "common", "core", "helper", "helpers", "manager", "misc", "service", "util", "utils"]
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Module:
+    """One file of the house, parsed."""
+
+    name: str
+    """Without the package: `store.journal`, `run`; the package itself is empty."""
+    tree: ast.Module
+
+    @property
+    def room(self) -> str:
+        return self.name.partition(".")[0]
+
+
+@cache
+def modules() -> tuple[Module, ...]:
+    paths = [path for path in HOUSE.rglob("*.py") if "_shipped" not in path.parts]
+    return tuple(Module(name=_name(path), tree=ast.parse(path.read_bytes())) for path in sorted(paths))
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(HOUSE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Yield the dotted names that these import statements mention; `from a import b` is `a.b`."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def at_import(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield what is executed when a module is imported: no bodies of functions, nothing for type checkers only."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            yield from (deeper for other in node.orelse for deeper in (other, *at_import(other)))
+            continue
+        yield node
+        yield from at_import(node)
+
+
+def functions(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{inside}{node.name}", node
+        named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        yield from functions(node, f"{inside}{node.name}." if named else inside)
+
+
+def floor_of(room: str) -> int:
+    return next(number for number, rooms in enumerate(FLOORS) if room in rooms.split())
+
+
+def test_every_room_stands_on_a_floor():
+    rooms = {module.room for module in modules()} - {""}
+    known = {room for floor in FLOORS for room in floor.split()}
+    assert rooms == known
+
+
+def test_arrows_point_down():
+    wrong = {
+        f"{module.name} imports {name}"
+        for module in modules()
+        for name in imports(ast.walk(module.tree))
+        if name.startswith("daemon.") and (room := name.split(".")[1]) != module.room and room != "__version__"
+        if module.room == "" or floor_of(room) >= floor_of(module.room)
+    }
+    assert not wrong
+
+
+def test_a_guest_has_one_host():
+    wrong = {
+        f"{module.name} imports {name}"
+        for module in modules()
+        for name in imports(ast.walk(module.tree))
+        if module.room not in HOSTS.get(name.partition(".")[0], module.room).split()
+    }
+    assert not wrong
+
+
+def test_relative_imports_are_not_used():
+    wrong = [
+        module.name
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+    assert not wrong
+
+
+def reached_from(*starts: str) -> set[str]:
+    """Return every name that importing these modules imports, through the whole house."""
+    trees = {module.name: module.tree for module in modules()}
+    reached: set[str] = set()
+    todo = list(starts)
+    while todo:
+        name = todo.pop()
+        for found in imports(at_import(trees[name])):
+            if found in reached:
+                continue
+            reached.add(found)
+            parts = found.split(".")
+            if parts[0] == "daemon":
+                todo += [place for n in range(1, len(parts)) if (place := ".".join(parts[1 : n + 1])) in trees]
+    return reached
+
+
+def test_the_client_imports_neither_sdk_nor_sql_nor_pydantic():
+    drags = {name for name in reached_from("control.cli", "control.client") if name.partition(".")[0] in HEAVY}
+    assert not drags
+
+
+def python(code: str, *arguments: str, cwd: Path | None = None, path: Path = HOUSE.parent) -> str:
+    """Run code in a fresh interpreter that finds modules in `path` and leaves no trace; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-B", "-W", "error", "-c", code, *arguments],
+        cwd=cwd,
+        env={"PYTHONPATH": str(path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def loaded_by(*names: str) -> set[str]:
+    """Return the top-level packages in memory once these modules are imported for real."""
+    printed = python(f"import {', '.join(names)}, sys; print(*sys.modules)")
+    return {name.partition(".")[0] for name in printed.split()}
+
+
+def test_the_client_really_is_light():
+    assert not loaded_by("daemon.control.cli", "daemon.control.client") & (HEAVY | {"asyncio", "argparse", "typing"})
+
+
+def test_the_daemon_starts_without_sdk_and_sqlmodel():
+    assert not loaded_by("daemon.main", "daemon.app") & LATER
+
+
+# Imports modules in a fresh interpreter and prints what they did besides: written, bound, started, or read from the
+# environment by a file of ours (what libraries read of it is their affair).
+SPY = """
+import importlib, os, sys, threading
+house, names = sys.argv[1], sys.argv[2:]
+seen = []
+
+def asked_by_us(frame):
+    while frame and frame.f_code.co_filename in ("<string>", os.__file__, "<frozen os>", "<frozen _collections_abc>"):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(house)
+
+class Environment(type(os.environ)):
+    def __getitem__(self, key):
+        if asked_by_us(sys._getframe(1)):
+            seen.append(f"reads ${key}")
+        return super().__getitem__(key)
+
+ACTS = {"os.mkdir", "os.remove", "os.rename", "os.chmod", "os.putenv", "os.fork", "socket.bind", "socket.connect",
+        "sqlite3.connect", "subprocess.Popen", "signal.signal"}
+
+def hook(event, args):
+    if event in ACTS:
+        seen.append(f"{event} {args}")
+    elif event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+        seen.append(f"writes {args[0]}")
+
+spy = Environment.__new__(Environment)
+spy.__dict__.update(os.environ.__dict__)
+os.environ = spy
+sys.addaudithook(hook)
+for name in names:
+    importlib.import_module(name)
+seen += [f"starts {thread.name}" for thread in threading.enumerate() if thread is not threading.main_thread()]
+print("\\n".join(seen))
+"""
+
+
+def test_importing_a_module_does_nothing(tmp_path):
+    names = [f"daemon.{module.name}".rstrip(".") for module in modules()]
+    assert python(SPY, str(HOUSE), *names, cwd=tmp_path).split("\n") == ["", ""]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_spy_would_notice(tmp_path):
+    (tmp_path / "noisy.py").write_text(
+        "import os, pathlib\nos.environ.get('HOME')\nos.getenv('X')\npathlib.Path('left.txt').touch()\n"
+    )
+    printed = python(SPY, str(tmp_path), "noisy", cwd=tmp_path, path=tmp_path)
+    assert printed.split("\n")[:3] == ["reads $HOME", "reads $X", "writes left.txt"]
+
+
+def test_rooms_are_named_after_what_is_in_them():
+    wrong = [module.name for module in modules() if NO_ROOMS & set(module.name.split("."))]
+    assert not wrong
+
+
+def test_every_folder_has_a_sign_and_every_file_a_first_sentence():
+    silent = [module.name for module in modules() if not ast.get_docstring(module.tree)]
+    assert not silent
+
+
+def test_a_function_fits_on_a_screen():
+    long = {
+        f"{module.name}:{name}": length
+        for module in modules()
+        for name, function in functions(module.tree)
+        if (length := (function.end_lineno or 0) - function.lineno + 1) > LONGEST
+    }
+    assert not long
+
+
+def broad_handlers() -> set[str]:
+    """Return the functions that catch everything and do not raise it again."""
+    broad = {"Exception", "BaseException"}
+    return {
+        f"{module.name}:{name}"
+        for module in modules()
+        for name, function in functions(module.tree)
+        for node in own(function)
+        if isinstance(node, ast.ExceptHandler) and not isinstance(node.body[-1], ast.Raise)
+        if node.type is None or broad & {leaf.id for leaf in ast.walk(node.type) if isinstance(leaf, ast.Name)}
+    }
+
+
+def own(function: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a function without those of functions inside it."""
+    for node in ast.iter_child_nodes(function):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+            yield from own(node)
+
+
+def test_everything_is_caught_in_its_two_homes_only():
+    assert broad_handlers() == set(BROAD)
+
+
+def test_a_cancellation_is_passed_on():
+    swallowed = {
+        f"{module.name}:{name}"
+        for module in modules()
+        for name, function in functions(module.tree)
+        for node in own(function)
+        if isinstance(node, ast.ExceptHandler) and node.type is not None
+        if "CancelledError" in ast.dump(node.type) and not any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
+    }
+    assert not swallowed
+
+
+@pytest.mark.parametrize("name", sorted(HOSTS))
+def test_the_list_of_guests_is_not_out_of_date(name):
+    everything = {found.partition(".")[0] for module in modules() for found in imports(ast.walk(module.tree))}
+    assert name in everything
