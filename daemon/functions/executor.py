@@ -94,11 +94,11 @@ class ToolExecutor:
         return self._clean(str(result))
 
     def _clean(self, text: str) -> str:
-        """Cut the middle out of a text that is too long, and take out what is not text (lone surrogates)."""
+        """Return the text fit to be sent and stored; where it is too long, its middle is cut out, and that is said."""
         if len(text) > self._max_chars:
             half = self._max_chars // 2
             text = f"{text[:half]}\n[… {len(text) - 2 * half} characters cut …]\n{text[-half:]}"
-        return text if text.isascii() else text.encode(errors="replace").decode()
+        return _text(text)
 
 
 async def _call(definition: FunctionDefinition, bound: inspect.BoundArguments) -> Any:
@@ -156,5 +156,17 @@ def _too_slow(definition: FunctionDefinition, limit: float | None) -> str:
 
 
 def _jsonable(value: Any) -> Any:
-    """Return the value as JSON can say it; what JSON has no word for becomes its text."""
-    return to_jsonable_python(value, fallback=str, inf_nan_mode="strings")
+    """Return the value as JSON in UTF-8 can say it; what that has no word for becomes its text."""
+    if isinstance(value, str):
+        return _text(value)
+    value = to_jsonable_python(value, fallback=str)
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.loads(_text(json.dumps(value, ensure_ascii=False)))
+    return value
+
+
+def _text(text: str) -> str:
+    """Return the text without halves of surrogate pairs, which odd file names bring and no database takes."""
+    return text if text.isascii() else text.encode(errors="replace").decode()

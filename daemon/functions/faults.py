@@ -38,7 +38,7 @@ def by_pydantic(error: ValidationError, arguments: Json, schema: Json) -> list[s
     """Put every fault of a validation into words; the branches of a union make one fault together."""
     places: dict[str, list[ErrorDetails]] = {}
     for each in error.errors(include_url=False, include_context=False):
-        places.setdefault(_place(each["loc"], arguments), []).append(each)
+        places.setdefault(_place(each, arguments), []).append(each)
     return [_words(place, group, schema) for place, group in places.items()]
 
 
@@ -81,17 +81,18 @@ def _words(place: str, group: list[ErrorDetails], schema: Json) -> str:
     return f"`{place}`: {' or '.join(expected)}, found {_shown(first['input'])}"
 
 
-def _place(location: tuple[int | str, ...], arguments: Any) -> str:
+def _place(error: ErrorDetails, arguments: Any) -> str:
     """Return the path to a value as the model wrote it: without the names pydantic gives to branches of a union."""
     path = ""
     value = arguments
+    location = error["loc"]
     for index, part in enumerate(location):
         inside = (isinstance(value, dict) and part in value) or (
             isinstance(value, list | tuple) and isinstance(part, int) and part < len(value)
         )
         if inside:
             value = value[part]
-        elif index < len(location) - 1 or not isinstance(value, dict):
+        elif error["type"] != "missing" or index < len(location) - 1:
             continue
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
     return path

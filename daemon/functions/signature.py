@@ -145,9 +145,7 @@ def _hints(name: str, func: Callable[..., Any], signature: inspect.Signature, *,
         hints = typing.get_type_hints(SimpleNamespace(__annotations__=written), globalns=scope, include_extras=True)
     except NameError as error:
         if not lenient:
-            msg = (
-                f"tool {name}: the type {error.name!r} of a parameter is unknown at run time; import it unconditionally"
-            )
+            msg = f"tool {name}: the type {error.name!r} cannot be resolved; import it outside TYPE_CHECKING"
             raise TypeError(msg) from None
         hints = {key: ToolContext for key, hint in written.items() if hint in (ToolContext, "ToolContext")}
     return {key: hints.get(key, Any) for key in signature.parameters}

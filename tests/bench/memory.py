@@ -48,7 +48,14 @@ class Candidate:
         self._ids: dict[tuple[str, int], str] = {}
 
     def add(
-        self, text: str, id: str, timestamp: str = "", speaker: str = "", session: str = "", caption: str = "", **_: object
+        self,
+        text: str,
+        id: str,  # noqa: A002  the evaluation's word
+        timestamp: str = "",
+        speaker: str = "",
+        session: str = "",
+        caption: str = "",
+        **_: object,
     ) -> None:
         """Take one text; its session is archived by `flush`."""
         shown = f"{text} [{caption}]" if caption else text

@@ -8,6 +8,7 @@ import sqlite3
 import tempfile
 from collections.abc import Coroutine
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def test_whatever_happened_the_index_is_what_a_rebuild_would_make(moves: list[tu
                 case ("archive", run, texts):
                     await library.run(run, *texts)
                 case ("drop", run):
-                    await library.db.write(lambda connection, run=run: rows.drop_run(connection, run))
+                    await library.db.write(partial(rows.drop_run, run=run))
                 case ("rebuild",):
                     await outdate(library)
                     await library.memory.refresh()

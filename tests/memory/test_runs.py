@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -83,7 +84,7 @@ async def test_dropping_the_latest_brings_back_the_one_before(library: Library) 
     for run in ("01A", "01B", "01C"):
         await library.run(run, report)
     for gone, left in (("01B", "01C"), ("01C", "01A")):
-        assert await library.db.write(lambda connection, gone=gone: rows.drop_run(connection, gone))
+        assert await library.db.write(partial(rows.drop_run, run=gone))
         (chunk,) = await library.memory.retrieve("backups")
         assert chunk.anchor.run_id == left
         assert await library.indexed() == 1
