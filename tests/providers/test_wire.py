@@ -1,0 +1,406 @@
+"""The three languages as functions on values."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.models import FunctionCall, Json, LLMMessage, Usage
+from daemon.providers.capabilities import Capabilities, capabilities
+from daemon.providers.wire.base import Question, Wire, read_arguments, sound
+from daemon.providers.wire.chat import CHAT
+from daemon.providers.wire.messages import MESSAGES
+from daemon.providers.wire.responses import RESPONSES
+from tests.providers.talk import user
+
+WIRES = {"chat": CHAT, "responses": RESPONSES, "messages": MESSAGES}
+
+
+def question(*messages: LLMMessage, row: Capabilities | None = None, vendor: str = "v", **kw: Any) -> Question:
+    settings: Json = {"offers_tools": True, "temperature": None, "max_tokens": None, "cache_key": None, **kw}
+    return Question(model="m", vendor=vendor, messages=messages, capabilities=row or Capabilities(), **settings)
+
+
+def chat_answer(finish: str = "stop", **message: Any) -> Json:
+    return {"choices": [{"message": {"role": "assistant", **message}, "finish_reason": finish}]}
+
+
+def chat_call(arguments: Any = "{}", call_id: Any = "c1", **more: Any) -> Json:
+    return {"id": call_id, "type": "function", "function": {"name": "f", "arguments": arguments}, **more}
+
+
+# --- a conversation that grows is written as a text that grows --------------------------------------
+
+texts = st.text(max_size=8)
+vendors = st.sampled_from(["v", "another"])
+
+
+@st.composite
+def turns(draw: st.DrawFn, number: int) -> list[LLMMessage]:
+    """One answer of some model, with the results of its calls, or a word of the user's."""
+    text = draw(texts)
+    if draw(st.booleans()):
+        return [LLMMessage(role=draw(st.sampled_from(["user", "system"])), content=text)]
+    ids = [f"c{number}.{place}" for place in range(draw(st.integers(0, 2)))]
+    calls = tuple(FunctionCall(name="f", arguments={"a": text}, id=call_id) for call_id in ids)
+    extras = draw(st.sampled_from([None, "chat", "responses", "messages"]))
+    blocks = (
+        [{"role": "assistant", "type": "text", "text": text or "x", "content": text}] if draw(st.booleans()) else []
+    )
+    answer = LLMMessage(
+        role="assistant",
+        content=text,
+        tool_calls=calls,
+        provider_extras=None
+        if extras is None
+        else {"vendor": draw(vendors), "model": "m", "api": extras, "blocks": blocks},
+    )
+    return [answer, *(LLMMessage(role="tool", content=text, tool_call_id=call_id) for call_id in ids)]
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[list[LLMMessage]]:
+    """The same conversation at each moment at which a model may be asked."""
+    messages = [LLMMessage(role="system", content="You are agentd."), user("Report.")]
+    moments = [list(messages)]
+    for number in range(draw(st.integers(1, 6))):
+        messages += draw(turns(number))
+        moments.append(list(messages))
+    return moments
+
+
+def pieces(wire: Wire, messages: list[LLMMessage]) -> list[str]:
+    """What is sent, in the smallest pieces that a vendor compares."""
+    body = wire.body(question(*messages))
+    if wire is not MESSAGES:
+        return [json.dumps(item) for item in body.get("messages") or body["input"]]
+    return [json.dumps([message["role"], block]) for message in body["messages"] for block in message["content"]]
+
+
+@pytest.mark.parametrize("api", WIRES)
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(moments=conversations())
+def test_what_was_written_is_never_written_differently_later(api: str, moments: list[list[LLMMessage]]) -> None:
+    sent = [pieces(WIRES[api], messages) for messages in moments]
+    for before, after in itertools.pairwise(sent):
+        assert after[: len(before)] == before
+
+
+@pytest.mark.parametrize("api", WIRES)
+def test_writing_a_request_changes_nothing_of_the_conversation(api: str) -> None:
+    blocks = [{"type": "text", "text": "a"}]
+    extras: Json = {"vendor": "v", "model": "m", "api": api, "blocks": blocks}
+    said = LLMMessage(role="assistant", content="a", provider_extras=extras)
+    messages = [user("x"), said, said, user("y"), user("z")]
+    first = json.dumps(WIRES[api].body(question(*messages)))
+    assert json.dumps(WIRES[api].body(question(*messages))) == first
+    assert blocks == [{"type": "text", "text": "a"}]
+
+
+# --- arguments ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ("{}", {}),
+        ("", {}),  # what some servers send for a call without arguments
+        ("  \n", {}),
+        (None, {}),
+        ({"a": 1}, {"a": 1}),  # what some send instead of a text
+        ('{"a": "温度"}', {"a": "温度"}),
+    ],
+)
+def test_arguments_come_in_several_forms(given: Any, arguments: Json) -> None:
+    assert read_arguments(given) == (arguments, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ('{"a": 1', "not JSON: Expecting ',' delimiter: line 1 column 8"),
+        ("uptime", "not JSON"),
+        ('["a"]', "must be a JSON object, not list"),
+        ('"a"', "must be a JSON object, not str"),
+        ("7", "not int"),
+        ('{"a": NaN}', "NaN is not JSON"),
+        ('{"a": Infinity}', "Infinity is not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        (7, "not int"),
+    ],
+)
+def test_arguments_that_cannot_be_read_say_why(given: Any, why: str) -> None:
+    arguments, problem = read_arguments(given)
+    assert arguments == {}
+    assert why in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [("fine 温度 😀", "fine 温度 😀"), ("half \ud83d", "half \ufffd"), ("\ud83d\ude00", "😀"), (None, ""), (3, "")],
+)
+def test_a_text_can_always_be_written_down(given: Any, text: str) -> None:
+    assert sound(given) == text
+
+
+# --- Chat Completions --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("echo", "came", "goes"),
+    [
+        ("never", {"reasoning_content": "hm"}, {}),
+        ("received", {"reasoning_content": "hm"}, {"reasoning_content": "hm"}),
+        ("received", {"reasoning": "hm"}, {"reasoning": "hm"}),  # under the name it came with
+        ("received", {}, {}),
+        ("received", {"reasoning_content": None}, {}),
+        ("required", {"reasoning_content": "hm"}, {"reasoning_content": "hm"}),
+        ("required", {"reasoning_content": ""}, {"reasoning_content": ""}),
+        ("required", {}, {"reasoning_content": ""}),
+    ],
+)
+def test_reasoning_goes_back_with_the_calls_it_led_to(echo: Any, came: Json, goes: Json) -> None:
+    asked = question(user("x"), row=Capabilities(echo=echo))
+    answer = CHAT.read(chat_answer("tool_calls", content=None, tool_calls=[chat_call()], **came), asked)
+    follow = question(user("x"), answer.as_message(), row=Capabilities(echo=echo))
+    message = CHAT.body(follow)["messages"][1]
+    assert {key: value for key, value in message.items() if key.startswith("reasoning")} == goes
+
+
+def test_reasoning_without_calls_stays_here() -> None:
+    answer = CHAT.read(chat_answer(content="hello", reasoning_content="hm"), question(row=capabilities("deepseek-v4")))
+    assert answer.reasoning == "hm"
+    assert answer.provider_extras == {
+        "vendor": "v",
+        "model": "m",
+        "api": "chat",
+        "blocks": [{"role": "assistant", "content": "hello"}],
+    }
+
+
+def test_a_call_of_another_vendors_model_carries_the_empty_reasoning_that_deepseek_wants() -> None:
+    said = LLMMessage(role="assistant", tool_calls=(FunctionCall(name="f", arguments={}, id="toolu_1"),))
+    body = CHAT.body(question(user("x"), said, row=capabilities("deepseek-v4-pro")))
+    assert body["messages"][1]["reasoning_content"] == ""
+
+
+def test_calls_go_back_word_for_word() -> None:
+    given = chat_call('{"b":1,  "a":2}', extra_content={"google": {"thought_signature": "s"}}, index=0)
+    answer = CHAT.read(chat_answer("tool_calls", content=None, tool_calls=[given]), question())
+    assert answer.provider_extras is not None
+    (block,) = answer.provider_extras["blocks"]
+    assert block["content"] is None
+    del given["index"]  # what a server adds for its own use is refused by another of its kind
+    assert block["tool_calls"] == [given]
+
+
+@pytest.mark.parametrize("words", ['{"a": 1', "", None, {"a": 1}, "[]"])
+def test_words_that_would_poison_the_conversation_do_not_go_back(words: Any) -> None:
+    answer = CHAT.read(chat_answer("tool_calls", tool_calls=[chat_call(words)]), question())
+    assert answer.provider_extras is not None
+    sent = answer.provider_extras["blocks"][0]["tool_calls"][0]["function"]["arguments"]
+    assert json.loads(sent) == answer.function_calls[0].arguments
+
+
+@pytest.mark.parametrize("call_id", ["functions.shell:0", "x" * 60, "", "naïve"])
+def test_a_foreign_id_is_changed_with_its_result(call_id: str) -> None:
+    said = LLMMessage(role="assistant", tool_calls=(FunctionCall(name="f", arguments={}, id=call_id),))
+    result = LLMMessage(role="tool", content="r", tool_call_id=call_id)
+    chat = CHAT.body(question(user("x"), said, result))["messages"]
+    assert chat[1]["tool_calls"][0]["id"] == chat[2]["tool_call_id"] != call_id
+    items = RESPONSES.body(question(user("x"), said, result))["input"]
+    assert items[1]["call_id"] == items[2]["call_id"] == chat[2]["tool_call_id"]
+    blocks = MESSAGES.body(question(user("x"), said, result))["messages"]
+    assert blocks[1]["content"][0]["id"] == blocks[2]["content"][0]["tool_use_id"] == chat[2]["tool_call_id"]
+
+
+def test_its_own_odd_ids_a_vendor_gets_back() -> None:
+    """Kimi's template reads the number in `functions.shell:0`."""
+    answer = CHAT.read(chat_answer("tool_calls", tool_calls=[chat_call(call_id="functions.f:0")]), question())
+    result = LLMMessage(role="tool", content="r", tool_call_id=answer.function_calls[0].id)
+    messages = CHAT.body(question(user("x"), answer.as_message(), result))["messages"]
+    assert messages[1]["tool_calls"][0]["id"] == messages[2]["tool_call_id"] == "functions.f:0"
+
+
+@pytest.mark.parametrize("missing", [None, "", 7])
+def test_a_call_without_an_id_gets_one(missing: Any) -> None:
+    answer = CHAT.read(chat_answer("tool_calls", tool_calls=[chat_call(call_id=missing)]), question())
+    assert str(answer.function_calls[0].id).startswith("call_")
+
+
+@pytest.mark.parametrize(
+    ("content", "text", "thought"),
+    [
+        ("hello", "hello", ""),
+        ("<think>\nhm\n</think>\n\nhello", "hello", "hm"),
+        ("\n<think></think>hello", "hello", ""),
+        ("<think>cut off", "", "cut off"),
+        ("The tag is <think>.", "The tag is <think>.", ""),
+        (None, "", ""),
+        (
+            [{"type": "thinking", "thinking": []}, {"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}],
+            "hello",
+            "",
+        ),
+    ],
+)
+def test_thinking_that_a_server_left_in_the_text_is_taken_out(content: Any, text: str, thought: str) -> None:
+    answer = CHAT.read(chat_answer(content=content), question())
+    assert (answer.content, answer.reasoning) == (text, thought)
+
+
+@pytest.mark.parametrize(
+    ("finish", "calls", "ours"),
+    [
+        ("stop", False, "stop"),
+        ("tool_calls", True, "tool_calls"),
+        ("stop", True, "tool_calls"),  # Ollama
+        ("function_call", False, "stop"),
+        ("length", False, "length"),
+        ("content_filter", False, "content_filter"),
+        ("sensitive", False, "content_filter"),
+        ("model_context_window_exceeded", False, "context"),
+        (None, False, "stop"),
+        ("new", False, "stop"),
+    ],
+)
+def test_an_answer_ends_in_one_of_our_ways(finish: Any, calls: bool, ours: str) -> None:
+    answer = CHAT.read(chat_answer(finish, content="x", tool_calls=[chat_call()] if calls else None), question())
+    assert answer.finish_reason == ours
+
+
+# --- Messages ----------------------------------------------------------------------------------------
+
+
+def test_blocks_go_back_as_they_came() -> None:
+    """Unknown ones and unknown fields too; only what the API itself would refuse is left out."""
+    content = [
+        {"type": "thinking", "thinking": "", "signature": "s1"},
+        {"type": "redacted_thinking", "data": "d"},
+        {"type": "text", "text": "", "citations": None},
+        {"type": "text", "text": "hello", "citations": None},
+        {"type": "something_new", "x": [1]},
+        {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"b": 1, "a": 2}, "caller": {"type": "direct"}},
+        {"type": "thinking", "thinking": "more", "signature": "s2"},
+    ]
+    answer = MESSAGES.read({"content": content, "stop_reason": "tool_use"}, question())
+    body = MESSAGES.body(question(user("x"), answer.as_message()))
+    assert json.dumps(body["messages"][1]["content"]) == json.dumps([*content[:2], *content[3:6]])
+    assert (answer.content, answer.reasoning) == ("hello", "more")
+
+
+def test_a_model_gets_its_thinking_table_and_extra_fields() -> None:
+    row = Capabilities(thinking={"type": "adaptive"}, extra={"output_config": {"effort": "low"}})
+    body = MESSAGES.body(question(user("x"), row=row))
+    assert (body["thinking"], body["output_config"]) == ({"type": "adaptive"}, {"effort": "low"})
+    glm = CHAT.body(question(user("x"), row=capabilities("glm-5")))
+    assert glm["thinking"] == {"type": "enabled", "clear_thinking": False}
+
+
+def test_a_function_without_parameters_still_has_a_schema() -> None:
+    tools = MESSAGES.tools([{"name": "f", "parameters": None}])
+    assert tools == [{"name": "f", "description": "", "input_schema": {"type": "object", "properties": {}}}]
+
+
+# --- Responses ---------------------------------------------------------------------------------------
+
+
+def test_items_go_back_as_they_came_but_for_nulls() -> None:
+    output = [
+        {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [],
+            "encrypted_content": "sealed",
+            "status": None,
+            "content": None,
+        },
+        {
+            "type": "function_call",
+            "id": "fc_1",
+            "call_id": "c1",
+            "name": "f",
+            "arguments": '{"b":1,  "a":2}',
+            "caller": None,
+        },
+        {"type": "message", "role": "assistant", "id": "m", "phase": "commentary", "content": []},
+        {"type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": "cut off"},
+    ]
+    answer = RESPONSES.read({"status": "completed", "output": output}, question())
+    items = RESPONSES.body(question(user("x"), answer.as_message()))["input"]
+    assert items[1:] == [
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "sealed"},
+        {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": '{"b":1,  "a":2}'},
+        {"type": "message", "role": "assistant", "id": "m", "phase": "commentary", "content": []},
+    ]
+
+
+def test_reasoning_that_is_not_sealed_cannot_go_back() -> None:
+    output = [{"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]}]
+    output += [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hello"}]}]
+    answer = RESPONSES.read({"status": "completed", "output": output}, question())
+    assert (answer.content, answer.reasoning) == ("hello", "hm")
+    assert answer.provider_extras is not None
+    assert answer.provider_extras["blocks"] == output[1:]
+
+
+# --- usage -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wire", "usage", "ours"),
+    [
+        (
+            CHAT,
+            {
+                "prompt_tokens": 100,
+                "completion_tokens": 20,
+                "prompt_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 10},
+                "completion_tokens_details": {"reasoning_tokens": 5},
+            },
+            Usage(input=100, cache_read=60, cache_write=10, output=20, reasoning=5),
+        ),
+        (CHAT, {"prompt_tokens": 9, "prompt_cache_hit_tokens": 4}, Usage(input=9, cache_read=4)),  # DeepSeek
+        (
+            CHAT,
+            {"prompt_tokens": 9, "cached_tokens": 4, "completion_tokens_details": None},
+            Usage(input=9, cache_read=4),
+        ),
+        (CHAT, None, Usage()),
+        (
+            RESPONSES,
+            {
+                "input_tokens": 100,
+                "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 10},
+                "output_tokens": 20,
+                "output_tokens_details": {"reasoning_tokens": 5},
+            },
+            Usage(input=100, cache_read=60, cache_write=10, output=20, reasoning=5),
+        ),
+        (
+            MESSAGES,  # `input_tokens` is what was neither read from the cache nor written to it
+            {
+                "input_tokens": 30,
+                "cache_read_input_tokens": 60,
+                "cache_creation_input_tokens": 10,
+                "output_tokens": 20,
+                "output_tokens_details": {"thinking_tokens": 5},
+            },
+            Usage(input=100, cache_read=60, cache_write=10, output=20, reasoning=5),
+        ),
+        (MESSAGES, {"input_tokens": 3, "cache_read_input_tokens": None, "output_tokens": 2}, Usage(input=3, output=2)),
+    ],
+)
+def test_tokens_are_counted_in_one_convention(wire: Wire, usage: Any, ours: Usage) -> None:
+    answers: dict[str, Json] = {
+        "chat": chat_answer(content="x"),
+        "responses": {"status": "completed", "output": [{"type": "message", "content": []}]},
+        "messages": {"content": []},
+    }
+    assert wire.read(answers[wire.api] | {"usage": usage}, question()).usage == ours
