@@ -101,13 +101,11 @@ class Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._process.stdin
-        self._process.stdin.close()
         try:
-            self._process.wait(30)
+            self._process.communicate(timeout=30)  # closes its stdin, which ends it
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            self._process.communicate()
 
 
 def in_turns(effort: Effort, count: int, *workers: Worker) -> list[list[Sample]]:

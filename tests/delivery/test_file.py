@@ -188,7 +188,8 @@ async def test_who_opens_the_folder_opens_the_reports(channel, workspace, delive
     assert stat.S_IMODE((workspace / "reports/daily-report").stat().st_mode) == 0o2755
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away; run the tests as root once")
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 async def test_under_root_a_report_belongs_to_the_owner_of_its_folder(channel, workspace, delivery):
     os.chown(workspace, 12345, 23456)
     receipt = await channel.send(delivery())

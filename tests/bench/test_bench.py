@@ -1,0 +1,53 @@
+"""The benchmarks themselves still run: each row once, as small as it gets, without a word on how fast it was."""
+
+import pytest
+
+from tests.bench.__main__ import ROWS
+from tests.bench.measure import Effort, Row, in_turns, percentile, ratio, table
+
+SMALLEST = Effort(rounds=1, size=0.004)
+
+# These wait by the clock: one watches for a while, the other for the next instant at which all is due.
+SLOW = {"idle", "routines-due"}
+
+
+@pytest.mark.parametrize("name", sorted(ROWS.keys() - SLOW))
+def test_a_row_can_be_measured(name):
+    rows = list(ROWS[name](SMALLEST))
+    assert rows
+    assert all(row.ours for row in rows)
+
+
+def test_the_first_round_is_not_counted():
+    class Counter:
+        rounds = 0
+
+        def round(self, count):
+            self.rounds += 1
+            return self.rounds
+
+    assert in_turns(Effort(rounds=3, size=1), 1, Counter(), Counter()) == [[2, 3, 4], [2, 3, 4]]
+
+
+def test_a_ratio_is_the_median_of_those_of_the_rounds():
+    assert ratio([2, 30, 6], [1, 10, 2]) == 3
+
+
+def test_a_percentile_is_one_of_the_values():
+    assert percentile([5, 1, 3], 0.5) == 3
+    assert percentile([5, 1, 3], 0.99) == 5
+
+
+@pytest.mark.parametrize(
+    ("row", "verdict"),
+    [
+        (Row(name="r", ours="x", ratio=2.5, bar=2.8), "ok"),
+        (Row(name="r", ours="x", ratio=2.9, bar=2.8), "MISSED"),
+        (Row(name="r", ours="x", ratio=0.7, bar=0.8, more_is_better=True), "MISSED"),
+        (Row(name="r", ours="x", value=4, bar=5), "ok"),
+        (Row(name="r", ours="x", ratio=9), ""),
+    ],
+)
+def test_a_bar_is_held_or_missed(row, verdict):
+    assert row.verdict == verdict
+    assert verdict in list(table([row]))[-1]
