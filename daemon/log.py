@@ -213,7 +213,7 @@ class _RotatedFile:
             try:
                 self._fd = self._open()
             except FileNotFoundError:
-                self._path.parent.mkdir(mode=0o700, parents=True)
+                self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._fd = self._open()
         return self._fd
 

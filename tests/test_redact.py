@@ -12,8 +12,6 @@ from daemon.redact import MARK, Secrets
 
 CANARY = 'canary/7f3a+"\\ü key=='
 
-secret_texts = st.text(min_size=8, max_size=40).filter(lambda text: text < "\ud800" or text.isprintable())
-
 
 @pytest.fixture
 def secrets() -> Secrets:

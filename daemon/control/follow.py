@@ -59,14 +59,14 @@ def _line_before(run: Mapping[str, Any]) -> str:
 
 
 def _watch(call: Call, run_id: str) -> bool:
-    """Show what happens; tell whether the run came to its end."""
+    """Show what happens; tell whether the run came to its end, or to where it waits for a person."""
     progress = Progress(call.err)
     tick = progress.tick if call.err.terminal and not call.json else None
     try:
         for event in call.client.stream(f"/v1/runs/{run_id}/events", tick):
             if not call.json:
                 progress.show(event)
-            if event["type"] == "run_ended":
+            if event["type"] in ("run_ended", "run_waiting"):
                 return True
     finally:
         progress.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daemon.control.progress import summary
-from daemon.control.render import BOLD, DIM, Page, columns, counted, cut, moment, one_line, span, toml_like, when, words
+from daemon.control.render import BOLD, DIM, Page, columns, counted, moment, one_line, span, toml_like, when, words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ _INDENT = " " * 14
 
 def _entry(page: Page, step: Mapping[str, Any], begin: datetime | None, text: str) -> None:
     offset = f"+{span((moment(step['at']) - begin).total_seconds())}" if begin and step["at"] else ""
-    page.say(f"  {page.paint(f'{offset:>9}', DIM)} {text}")
+    page.say(f"  {page.paint(f'{offset:>9}', DIM)} {text}".rstrip())
 
 
 def _call_words(page: Page, step: Mapping[str, Any], call: Mapping[str, Any]) -> str:
@@ -129,7 +129,7 @@ def _call_words(page: Page, step: Mapping[str, Any], call: Mapping[str, Any]) ->
     if name.startswith("gather."):
         what = f"{name.removeprefix('gather.')}: {what}"
     what = one_line(page.safe(what))
-    return cut(what, page.width - 30) if page.width else what
+    return page.cut(what, page.width - 30) if page.width else what
 
 
 def _verdict(page: Page, call: Mapping[str, Any]) -> None:
@@ -184,7 +184,7 @@ def _text(page: Page, text: str, *, full: bool, indent: str = "  ") -> None:
     lines = page.safe(text.strip()).splitlines()
     shown = lines if full else lines[:FOLDED]
     for line in shown:
-        folded = line if full or page.width is None else cut(line, page.width - columns(indent))
+        folded = line if full or page.width is None else page.cut(line, page.width - columns(indent))
         page.say(f"{indent}{folded}".rstrip())
     if len(lines) > len(shown):
         page.say(indent + page.paint(f"… {counted(len(lines) - len(shown), 'more line')} (--full shows them)", DIM))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from daemon.control.render import DIM, RED, Page, cut, one_line, span
+from daemon.control.render import DIM, RED, Page, one_line, span
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,8 +56,9 @@ class Progress:
         else:
             since, doing = self._since, "thinking"
         seconds = int(time.monotonic() - since)
-        text = f"» {one_line(self._page.safe(doing))}" + (f"  {span(seconds)}" if seconds else "")
-        self._page.stream.write(CLEAR + self._page.paint(cut(text, (self._page.width or 80) - 1), DIM))
+        text = f"{one_line(self._page.safe(doing))}" + (f"  {span(seconds)}" if seconds else "")
+        text = self._page.paint(self._page.cut(text, (self._page.width or 80) - 3), DIM)
+        self._page.stream.write(f"{CLEAR}{self._page.sign('running')} {text}")
         self._page.stream.flush()
         self._transient = True
 
@@ -85,8 +86,8 @@ class Progress:
         self.clear()
         text = one_line(self._page.safe(text))
         if self._page.width is not None:
-            text = cut(text, self._page.width - len(took) - 7)
-        self._page.say(f"  {self._page.sign(status)} {text}  {self._page.paint(took, DIM)}")
+            text = self._page.cut(text, self._page.width - len(took) - 7)
+        self._page.say(f"  {self._page.sign(status)} {text}  {self._page.paint(took, DIM)}".rstrip())
 
     def _say_intent(self) -> None:
         if said := one_line(self._page.safe(self._said.strip().partition("\n")[0])):

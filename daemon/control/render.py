@@ -100,18 +100,29 @@ class Page:
         if signs:
             widths[0] = 1
         if self.width is not None:
-            excess = sum(widths) + len(GAP) * (len(widths) - 1) - self.width
-            widths[elastic] = max(NARROWEST, widths[elastic] - max(0, excess))
+            squeeze(widths, self.width - len(GAP) * (len(widths) - 1), first=elastic)
         if any(heads):
             self.say(self.paint(self._line(heads, widths), DIM))
         for row in body:
             first = self.sign(row[0]) + GAP if signs else ""
             self.say(first + self._line(row[1:] if signs else row, widths[1:] if signs else widths))
 
-    @staticmethod
-    def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-        cells = (pad(cut(cell, width), width) for cell, width in zip(row, widths, strict=True))
+    def _line(self, row: Sequence[str], widths: Sequence[int]) -> str:
+        cells = (pad(self.cut(cell, width), width) for cell, width in zip(row, widths, strict=True))
         return GAP.join(cells).rstrip()
+
+    def cut(self, text: str, width: int) -> str:
+        """Return at most `width` columns of a text, with a sign where something is missing."""
+        return cut(text, width, "…" if self.unicode else "~")
+
+
+def squeeze(widths: list[int], room: int, *, first: int) -> None:
+    """Make columns fit into the room: the `first` one gives way, then the widest, none below NARROWEST."""
+    excess = sum(widths) - room
+    for place in (first, *sorted(range(len(widths)), key=lambda place: -widths[place])):
+        given = max(0, min(excess, widths[place] - NARROWEST))
+        widths[place] -= given
+        excess -= given
 
 
 def one_line(text: str) -> str:
@@ -127,15 +138,15 @@ def columns(text: str) -> int:
     return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
 
 
-def cut(text: str, width: int) -> str:
-    """Return at most `width` columns of a text, with a sign where something is missing."""
+def cut(text: str, width: int, mark: str = "…") -> str:
+    """Return at most `width` columns of a text, with a mark where something is missing."""
     if columns(text) <= width:
         return text
     room = width - 1
     for place, char in enumerate(text):
         room -= columns(char)
         if room < 0:
-            return text[:place] + "…"
+            return text[:place] + mark
     return text
 
 

@@ -6,7 +6,8 @@ import json
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from daemon.events import begin_of, end_of, of_step
+from daemon.events import begin_of, end_of, of_step, waiting_of
+from daemon.models import Status
 
 if TYPE_CHECKING:
     from daemon.events import Events
@@ -38,11 +39,13 @@ async def watch(run_id: str, journal: Journal, events: Events, *, after: int = -
             if run.status.ended:
                 yield end_of(run)
                 return
+            if run.status is Status.WAITING:
+                yield waiting_of(run)
             live.missed = False
             async for event in live:
                 if live.missed or not begun:
                     break  # the journal knows what the bus has dropped, and when the run began
-                if event["type"] == "run_ended":
+                if event["type"] in ("run_ended", "run_waiting"):
                     break  # its row says how
                 number = event.get("id")
                 if number is None:

@@ -37,6 +37,7 @@ class Desk:
         self.routines: dict[str, Routine] = {routine.name: routine for routine in routines}
         self.faults: dict[str, ConfigError] = {}
         self.states: dict[str, RoutineState] = {}
+        self.triggered: asyncio.Queue[Run] = asyncio.Queue()
 
     async def open(self) -> None:
         self.states = await self.journal.set_baselines(
@@ -62,6 +63,7 @@ class Desk:
         )
         (run,) = await self.journal.open_slots([claim])
         assert run is not None
+        self.triggered.put_nowait(run)
         return run
 
     async def pause(self, name: str) -> None:
@@ -85,13 +87,13 @@ class Hall:
 
     def __init__(self) -> None:
         self.waiting: list[str] = []
-        self.interrupted: list[str] = []
+        self.interrupted: asyncio.Queue[str] = asyncio.Queue()
 
     def queue_position(self, run_id: str) -> int | None:
         return self.waiting.index(run_id) if run_id in self.waiting else None
 
     def interrupt(self, run_id: str) -> bool:
-        self.interrupted.append(run_id)
+        self.interrupted.put_nowait(run_id)
         return True
 
 
