@@ -1,0 +1,261 @@
+"""git, read-only: the sub-commands and options that only look, and how to run it in a repository one does not trust.
+
+A repository is code: its own .git/config may name programs that a plain `git diff`, `status` or `blame` runs (a diff
+driver, a filter, a file-system monitor, a signature checker). `neutralised` gives the words and the environment with
+which none of them is; tests/policy/test_git.py runs git against a repository that tries them all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from daemon.policy.grammars import Grammar
+from daemon.policy.lexer import Unreadable, Word
+from daemon.policy.options import Parsed, Program, Usage
+
+_COMMITS = """
+    -in -NUM -n:NUM -EFPgm --max-count=NUM --skip=NUM --since=DATE --after=DATE --until=DATE --before=DATE
+    --author=TEXT --committer=TEXT --grep=TEXT --all-match --invert-grep --regexp-ignore-case --extended-regexp
+    --fixed-strings --perl-regexp --merges --no-merges --min-parents=NUM --max-parents=NUM --first-parent --all
+    --branches[=TEXT] --tags[=TEXT] --remotes[=TEXT] --exclude=TEXT --reverse --topo-order --date-order
+    --author-date-order --left-right --left-only --right-only --cherry-pick --cherry-mark --cherry --boundary
+    --simplify-by-decoration --simplify-merges --full-history --dense --sparse --ancestry-path --walk-reflogs
+    --date=TEXT
+    """
+_PRETTY = """
+    --oneline --pretty[=TEXT] --format=TEXT --abbrev-commit --no-abbrev-commit --abbrev=NUM --graph
+    --decorate[=WORD] --no-decorate --source --parents --children --relative-date --no-notes --encoding=WORD
+    --follow --color[=WORD] --no-color --expand-tabs[=NUM] --no-expand-tabs --log-size
+    """
+_CHANGES = """
+    -pusabwWRz -U:NUM -M?NUM -C?NUM -B?WORD -l:NUM -S:TEXT -G:TEXT -I:TEXT --patch --no-patch --unified=NUM --raw
+    --patch-with-stat --minimal --patience --histogram --diff-algorithm=WORD --anchored=TEXT --stat[=WORD]
+    --compact-summary --numstat --shortstat --dirstat[=WORD] --cumulative --summary --name-only --name-status
+    --word-diff[=WORD] --word-diff-regex=TEXT --color-words[=TEXT] --color-moved[=WORD] --no-color-moved
+    --color[=WORD] --no-color --no-renames --check --full-index --abbrev[=NUM] --break-rewrites[=WORD]
+    --find-renames[=NUM] --find-copies[=NUM] --find-copies-harder --irreversible-delete --diff-filter=WORD
+    --pickaxe-all --pickaxe-regex --relative --no-relative --text --ignore-cr-at-eol --ignore-space-at-eol
+    --ignore-space-change --ignore-all-space --ignore-blank-lines --ignore-matching-lines=TEXT
+    --inter-hunk-context=NUM --function-context --exit-code --quiet --no-prefix --src-prefix=TEXT
+    --dst-prefix=TEXT --no-ext-diff --no-textconv --cc --combined-all-paths --ws-error-highlight=WORD
+    """
+
+_NO_HELPERS = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=all")
+
+
+def _no_helpers(_: Parsed) -> Sequence[str]:
+    return _NO_HELPERS
+
+
+def _no_submodules(_: Parsed) -> Sequence[str]:
+    return ("--ignore-submodules=all",)
+
+
+def _only_listing(parsed: Parsed) -> None:
+    if parsed.operands and not parsed.has("-l", "--list"):
+        raise Unreadable(f"{parsed.name} {parsed.operands[0].text} would change a branch or tag", "add --list")
+
+
+def _stash_list(parsed: Parsed) -> None:
+    if not parsed.operands or parsed.operands[0].text != "list":
+        raise Unreadable("git stash without list would change the work tree", "write git stash list")
+
+
+_REF_LIST = """
+    -lai -n?NUM -v --list --sort=TEXT --format=TEXT --contains[=TEXT] --no-contains[=TEXT] --merged[=TEXT]
+    --no-merged[=TEXT] --points-at=TEXT --color[=WORD] --no-color --column[=WORD] --no-column --ignore-case
+    --omit-empty
+    """
+
+# `git log` and so on; what is a path is seen to below, since a revision may be one too.
+_SUBCOMMANDS = {
+    program.name.removeprefix("git "): program
+    for program in (
+        Program(
+            "git status",
+            """
+    -sbz -u?WORD --short --branch --show-stash --porcelain[=WORD] --long --null --untracked-files[=WORD]
+    --ignored[=WORD] --column[=WORD] --no-column --ahead-behind --no-ahead-behind --renames --no-renames
+    --find-renames[=NUM]
+    """,
+            "TEXT*",
+            add=_no_submodules,
+        ),
+        Program("git log", f"{_COMMITS} {_PRETTY} {_CHANGES} -t -c", "TEXT*", add=_no_helpers),
+        Program(
+            "git diff",
+            f"{_CHANGES} --cached --staged --merge-base -0123 --base --ours --theirs",
+            "TEXT*",
+            add=_no_helpers,
+            answers=(1,),
+        ),
+        Program("git show", f"{_COMMITS} {_PRETTY} {_CHANGES} -t -c", "TEXT*", add=_no_helpers),
+        Program(
+            "git shortlog", f"-sec {_COMMITS} --summary --numbered --email --group=TEXT --format=TEXT -w?WORD", "TEXT*"
+        ),
+        Program(
+            "git rev-list", f"{_COMMITS} {_PRETTY} --count --objects --disk-usage[=WORD] --timestamp --quiet", "TEXT*"
+        ),
+        Program(
+            "git rev-parse",
+            """
+    -q --short[=NUM] --abbrev-ref[=WORD] --verify --quiet --symbolic --symbolic-full-name --show-toplevel
+    --show-prefix --show-cdup --is-inside-work-tree --is-inside-git-dir --is-bare-repository
+    --is-shallow-repository --all --branches[=TEXT] --tags[=TEXT] --remotes[=TEXT] --since=DATE --until=DATE
+    """,
+            "TEXT*",
+        ),
+        Program(
+            "git describe",
+            """
+    --tags --all --always --long --contains --exact-match --first-parent --debug --dirty[=TEXT] --abbrev=NUM
+    --candidates=NUM --match=TEXT --exclude=TEXT
+    """,
+            "TEXT*",
+        ),
+        Program(
+            "git ls-files",
+            """
+    -cdmosuktvz --cached --deleted --modified --others --ignored --stage --unmerged --killed --directory
+    --no-empty-directory --exclude-standard --error-unmatch --full-name --abbrev[=NUM] --eol --deduplicate
+    --format=TEXT
+    """,
+            "TEXT*",
+        ),
+        Program(
+            "git blame",
+            """
+    -bltfnsewp -L:TEXT -M?NUM -C?NUM --root --show-stats --show-name --show-number --show-email --porcelain
+    --line-porcelain --incremental --since=DATE --date=TEXT --abbrev=NUM --minimal --first-parent --color-lines
+    --color-by-age --reverse
+    """,
+            "TEXT+",
+            add=lambda _: ("--no-textconv",),
+        ),
+        Program(
+            "git branch",
+            f"{_REF_LIST} -r --all --remotes --show-current --verbose --abbrev=NUM --no-abbrev",
+            "TEXT*",
+            check=_only_listing,
+        ),
+        Program("git tag", _REF_LIST, "TEXT*", check=_only_listing),
+        Program("git remote", "-v --verbose"),
+        Program(
+            "git stash",
+            "-n:NUM -NUM --oneline --format=TEXT --pretty[=TEXT] --date=TEXT --max-count=NUM",
+            "TEXT",
+            check=_stash_list,
+        ),
+    )
+}
+_SYNOPSIS = """
+    log, status, diff, show, shortlog, rev-list, rev-parse, describe, ls-files, blame, branch --list, tag --list,
+    remote -v, stash list; no -c, no -C
+    """
+
+
+def _git(words: Sequence[Word]) -> Usage:
+    rest = list(words[1:])
+    while rest and rest[0].text in ("--no-pager", "-P", "--no-optional-locks"):
+        rest.pop(0)
+    if len(words) == 2 and words[1].text == "--version":
+        return Usage(("git", "--version"))
+    program = _SUBCOMMANDS.get(rest[0].text) if rest else None
+    if program is None:
+        what = f"git {rest[0].text}" if rest else "git alone"
+        raise Unreadable(f"{what} is not known here to change nothing", f"git takes {_SYNOPSIS}")
+    usage = program.usage(rest)
+    return Usage(("git", *usage.argv), files=tuple(filter(None, map(_path_in, _operands(program, rest)))))
+
+
+def _operands(program: Program, words: Sequence[Word]) -> Sequence[str]:
+    return [word.text for word in program.parsed(words).operands]
+
+
+def _path_in(operand: str) -> str:
+    """Return what an operand would read if it is a path: a revision is one that does not exist."""
+    if operand.startswith(":"):
+        raise Unreadable(f"git: {operand} is not read here", "write plain paths, relative to the workspace")
+    return operand.partition(":")[2] if ":" in operand else operand
+
+
+GIT = Grammar("git", _git, _SYNOPSIS, answers=(1,))
+
+
+# --- a repository that one does not trust -------------------------------------------------------------
+
+_OFF = "/bin/false"
+# Everything in a repository's config that makes a reading command run a program, or read a file outside.
+_SETTINGS = (
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "core.pager=cat",
+    "core.editor=" + _OFF,
+    "core.sshCommand=" + _OFF,
+    "core.alternateRefsCommand=" + _OFF,
+    "core.attributesFile=/dev/null",
+    "core.excludesFile=/dev/null",
+    "blame.ignoreRevsFile=",
+    "diff.external=",
+    "diff.ignoreSubmodules=all",
+    "diff.orderFile=/dev/null",
+    "log.showSignature=false",
+    "gpg.program=" + _OFF,
+    "gpg.openpgp.program=" + _OFF,
+    "gpg.ssh.program=" + _OFF,
+    "gpg.x509.program=" + _OFF,
+    "mailmap.file=/dev/null",
+    "status.submoduleSummary=false",
+    "submodule.recurse=false",
+)
+_ENVIRONMENT = {
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_OPTIONAL_LOCKS": "0",  # status would write the index
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ALLOW_PROTOCOL": "none",  # a partial clone fetches what is missing, with programs its config names
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_PAGER": "cat",
+    "GIT_EDITOR": _OFF,
+    "GIT_ASKPASS": _OFF,
+}
+# A section's head, in both spellings; [filter "lfs"] and [filter.lfs]
+_SECTION = re.compile(r'\[\s*(filter|include|includeif)\s*(?:"((?:[^"\\\n]|\\.)*)"|\.([^]\s]*))?\s*]', re.IGNORECASE)
+
+
+def neutralised(argv: Sequence[str], workspace: Path) -> tuple[list[str], dict[str, str]]:
+    """Return git's words and environment for the workspace's own repository, with what its config would run taken out.
+
+    Raises Unreadable for a repository that lies elsewhere or whose config cannot be seen through.
+    """
+    folder = workspace / ".git"
+    if folder.is_symlink() or folder.is_file():
+        raise Unreadable("the workspace's .git leads elsewhere", "use a repository of the workspace's own")
+    settings = [*_SETTINGS]
+    for name in _filters(folder):
+        settings += [f"filter.{name}.{key}=" for key in ("clean", "smudge", "process")]
+        settings.append(f"filter.{name}.required=false")
+    words = ["git", "--no-pager", "--no-replace-objects", *(part for each in settings for part in ("-c", each))]
+    place = {"GIT_DIR": str(folder), "GIT_WORK_TREE": str(workspace)}
+    return [*words, *argv[1:]], _ENVIRONMENT | place
+
+
+def _filters(folder: Path) -> list[str]:
+    """Return the names of the filters that a repository's config declares."""
+    names: list[str] = []
+    for name in ("config", "config.worktree"):
+        try:
+            text = (folder / name).read_text("utf-8", errors="replace")
+        except OSError:
+            continue
+        for match in _SECTION.finditer(text):
+            if match[1].lower() != "filter":
+                raise Unreadable("the repository's config includes other files", "take [include] out of .git/config")
+            found = match[2] or match[3] or ""
+            if not re.fullmatch(r"[\w.-]+", found):
+                raise Unreadable(f"the repository's config holds a filter of an odd name, {found!r}", "rename it")
+            names.append(found)
+    return names

@@ -1,0 +1,307 @@
+"""The programs whose arguments are a language of their own, each read word by word; the rest is in programs.py."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from daemon.policy.lexer import Unreadable, Word, listed
+from daemon.policy.options import Usage
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """A program that reads its words in its own way."""
+
+    name: str
+    read: Callable[[Sequence[Word]], Usage] = field(repr=False)
+    """Says what it would do with the words, its own name first; raises Unreadable if that may do harm."""
+    synopsis: str
+    """What it takes here, for the model to read."""
+    answers: tuple[int, ...] = ()
+
+    excludes = None
+
+    def usage(self, words: Sequence[Word]) -> Usage:
+        return self.read(words)
+
+    def known(self) -> str:
+        return self.synopsis
+
+
+def _argv(words: Sequence[Word]) -> tuple[str, ...]:
+    return tuple(word.text for word in words)
+
+
+def _refuse_globs(name: str, words: Sequence[Word]) -> None:
+    for word in words:
+        if word.pattern:
+            raise Unreadable(
+                f"{name}: {word.text} would be replaced by file names here", "put the pattern in single quotes"
+            )
+
+
+# --- echo, expr, test --------------------------------------------------------------------------------
+
+
+def _echo(words: Sequence[Word]) -> Usage:
+    return Usage(_argv(words))
+
+
+def _expr(words: Sequence[Word]) -> Usage:
+    _refuse_globs("expr", words)
+    return Usage(_argv(words))
+
+
+_ON_FILES = listed("""
+    -b -c -d -e -f -g -G -h -k -L -N -O -p -r -s -S -u -w -x
+    """)
+_BETWEEN_FILES = frozenset({"-nt", "-ot", "-ef"})
+_TEST_WORDS = listed("""
+    -n -z -t ! ( ) -a -o = == != < > -eq -ne -lt -le -gt -ge -l
+    """)
+
+
+def _test(words: Sequence[Word]) -> Usage:
+    name = words[0].text
+    inner = list(words[1:])
+    if name == "[" and (not inner or inner.pop().text != "]"):
+        raise Unreadable("[ lacks its ]", "write [ -f FILE ]")
+    _refuse_globs(name, inner)
+    files: list[str] = []
+    for place, word in enumerate(inner):
+        before = inner[place - 1].text if place else ""
+        after = inner[place + 1].text if place + 1 < len(inner) else ""
+        if before in _ON_FILES or before in _BETWEEN_FILES or after in _BETWEEN_FILES:
+            files.append(word.text)
+        elif (
+            re.fullmatch(r"-[A-Za-z]+", word.text)
+            and word.text not in _ON_FILES | _BETWEEN_FILES | _TEST_WORDS
+            and before not in ("=", "==", "!=", "-n", "-z")
+        ):
+            raise Unreadable(f"{name} {word.text} is not known here", "use -f -d -e -s -r -n -z = != -eq -lt …")
+    return Usage(_argv(words), files=tuple(files))
+
+
+# --- find --------------------------------------------------------------------------------------------
+
+_FIND_PLAIN = listed("""
+    ! -not -a -and -o -or , ( ) -daystart -nowarn -warn -depth -d -mount -noleaf -xdev -ignore_readdir_race
+    -noignore_readdir_race -empty -false -true -nouser -nogroup -readable -writable -executable -print -print0 -ls
+    -prune -quit
+    """)
+_FIND_NUMBER = listed("""
+    -maxdepth -mindepth -amin -atime -cmin -ctime -gid -inum -links -mmin -mtime -uid -used
+    """)
+_FIND_TEXT = listed("""
+    -name -iname -path -ipath -wholename -iwholename -regex -iregex -regextype -lname -ilname -type -xtype -size
+    -perm -user -group -fstype -printf -context
+    """)
+_FIND_FILE = frozenset(["-newer", "-anewer", "-cnewer", "-samefile"])
+_FIND_NEWER = re.compile(r"-newer([aBcm])([aBcmt])")
+_FIND_SYNOPSIS = (
+    "paths, then tests such as -name -type -mtime -size -newer, and -print -printf -ls; never -exec -delete"
+)
+
+
+def _find(words: Sequence[Word]) -> Usage:
+    at = 1
+    while at < len(words) and words[at].text == "-P":
+        at += 1
+    begin = at
+    while at < len(words) and not (words[at].text[:1] == "-" or words[at].text in ("(", "!", ",", ")")):
+        at += 1
+    files = [word.text for word in words[begin:at]] or ["."]
+    _refuse_globs("find", words[at:])
+    while at < len(words):
+        text = words[at].text
+        at += 1
+        if text in _FIND_PLAIN:
+            continue
+        newer = _FIND_NEWER.fullmatch(text)
+        if not (newer or text in _FIND_NUMBER or text in _FIND_TEXT or text in _FIND_FILE):
+            raise Unreadable(f"find {text} is not known here to change nothing", f"find takes {_FIND_SYNOPSIS}")
+        if at == len(words):
+            raise Unreadable(f"find {text} lacks its value", f"write find {text} VALUE")
+        value = words[at].text
+        at += 1
+        if text in _FIND_FILE or (newer and newer[2] != "t"):
+            files.append(value)
+        elif text in _FIND_NUMBER and not re.fullmatch(r"[+-]?\d{1,12}", value):
+            raise Unreadable(f"find {text} {value}: expected a number", f"write find {text} 1")
+    return Usage(_argv(words), files=tuple(files))
+
+
+# --- sed ---------------------------------------------------------------------------------------------
+
+_SED_PRINT = re.compile(r"(?:(?:\d+|\$)(?:,(?:\d+|\$))?p)(?:; *(?:\d+|\$)(?:,(?:\d+|\$))?p)*")
+_SED_SYNOPSIS = "-n 'N,Mp' FILE: print lines N to M, and nothing else"
+
+
+def _sed(words: Sequence[Word]) -> Usage:
+    silent = False
+    scripts: list[str] = []
+    files: list[str] = []
+    at = 1
+    while at < len(words):
+        text = words[at].text
+        at += 1
+        if text in ("-n", "--quiet", "--silent"):
+            silent = True
+        elif text in ("-e", "-ne") and at < len(words):
+            silent = silent or text == "-ne"
+            scripts.append(words[at].text)
+            at += 1
+        elif text.startswith("-") and text != "-":
+            raise Unreadable(f"sed {text} is not known here to change nothing", f"sed takes {_SED_SYNOPSIS}")
+        elif not scripts:
+            scripts.append(text)
+        elif text != "-":
+            files.append(text)
+    if not silent or not scripts or not all(_SED_PRINT.fullmatch(script) for script in scripts):
+        raise Unreadable("sed can write and run, so only printing lines is allowed", f"sed takes {_SED_SYNOPSIS}")
+    return Usage(_argv(words), files=tuple(files))
+
+
+# --- ps ----------------------------------------------------------------------------------------------
+
+# ps(1), STANDARD FORMAT SPECIFIERS; without environ, for environments hold secrets.
+_PS_FIELDS = listed("""
+    %cpu %mem args atime blocked bsdstart bsdtime c caught cgname cgroup cgroupns class cls cmd comm command
+    context cp cpuid cputime cputimes cuc cuu drs egid egroup eip esp etime etimes euid euser exe f fgid fgroup
+    flag flags fname fsgid fsgroup fsuid fsuser fuid fuser gid group ignored ipcns label lsession lstart lwp lxc
+    machine maj_flt majflt min_flt minflt mntns netns ni nice nlwp numa oom oomadj ouid pcpu pending pgid pgrp pid
+    pidns pmem policy ppid pri priority psr pss rbytes rgid rgroup rops rss rssize rsz rtprio ruid ruser s seat
+    sess session sgi_p sgid sgroup sid sig size slice spid stackp start start_time stat state stime suid supgid
+    supgrp suser svgid svuid sz tgid thcount tid time timens times tname tpgid trs tt tty ucmd ucomm uid uname
+    unit user userns uss util utsns uunit vsize vsz wbytes wchan wops wname
+    """)
+_PS_LIST = re.compile(r"[A-Za-z0-9_.,:/%@+-]*")
+_PS_LONG_FLAGS = listed("""
+    --forest --headers --no-headers --no-heading --no-headings --noheadings --noheaders --deselect --cumulative
+    """)
+_PS_LONG_FIELDS = frozenset({"--sort", "--format"})
+_PS_LONG_LISTS = listed("""
+    --pid --ppid --quick-pid --user --User --group --Group --tty --sid --cols --columns --width --rows --lines
+    """)
+_PS_FLAGS = frozenset("AadefFHjlLmMNTVwyZ")
+_PS_SHORT_VALUES = {
+    "o": "--format",
+    "p": "--pid",
+    "q": "--quick-pid",
+    "u": "--user",
+    "U": "--User",
+    "G": "--Group",
+    "s": "--sid",
+    "t": "--tty",
+}
+_PS_DASHED_BSD = re.compile(r"-auxw*")
+_PS_BSD = re.compile(r"[acfghjlmnrsuvwxATSHXZ]+")
+_PS_SYNOPSIS = "aux, axo FIELDS, -ef, -eo FIELDS, -p PID, -u USER, --sort=FIELD, --forest; no environments"
+
+
+def _ps(words: Sequence[Word]) -> Usage:
+    """Read the three dialects of ps, and hand it words that it can read in one way only.
+
+    When a word is wrong in one dialect, ps reads all words again as BSD options, in which any stray e shows the
+    environment of processes: `ps -fe -H -T` does. So -e becomes its synonym -A, and values are joined to long options.
+    """
+    _refuse_globs("ps", words)
+    rest = [word.text.lstrip("-") if _PS_DASHED_BSD.fullmatch(word.text) else word.text for word in words[1:]]
+    argv = ["ps"]
+    while rest:
+        text = rest.pop(0)
+        key, equals, value = text.partition("=")
+        if text in _PS_LONG_FLAGS or re.fullmatch(r"[\d,]+", text):
+            argv.append(text)
+        elif key in _PS_LONG_FIELDS | _PS_LONG_LISTS:
+            argv.append(_ps_valued(key, value if equals else _next(rest, key)))
+        elif re.match(r"-[A-Za-z]", text):
+            argv += _ps_cluster(text, rest)
+        elif (match := re.fullmatch(r"(\w*?)([ok]?)", text)) and _PS_BSD.fullmatch(match[1] or "x"):
+            argv.append(text)
+            if match[2]:
+                argv.append(_ps_fields(_next(rest, text)))
+        else:
+            raise _ps_unknown(text)
+    return Usage(tuple(argv))
+
+
+def _ps_cluster(text: str, rest: list[str]) -> list[str]:
+    flags = ""
+    for place, letter in enumerate(text[1:], 2):
+        if letter in _PS_FLAGS:
+            flags += "A" if letter == "e" else letter
+        elif letter in _PS_SHORT_VALUES:
+            valued = _ps_valued(_PS_SHORT_VALUES[letter], text[place:] or _next(rest, f"-{letter}"))
+            return [f"-{flags}", valued] if flags else [valued]
+        else:
+            raise _ps_unknown(text)
+    return [f"-{flags}"]
+
+
+def _ps_valued(option: str, value: str) -> str:
+    if option in _PS_LONG_FIELDS:
+        _ps_fields(value)
+    elif not _PS_LIST.fullmatch(value):
+        raise _ps_unknown(value)
+    return f"{option}={value}"
+
+
+def _ps_fields(text: str) -> str:
+    for each in re.split(r"[, ]+", text):
+        match = re.fullmatch(r"[+-]?([%\w]*)(?::\d+)?(?:=.*)?", each)
+        if each and (not match or match[1] not in _PS_FIELDS):
+            raise Unreadable(f"ps: {each} is not a field that is known here", "use pid,ppid,user,pcpu,pmem,comm,args")
+    return text
+
+
+def _ps_unknown(text: str) -> Unreadable:
+    return Unreadable(f"ps {text} is not known here to show no environments", f"ps takes {_PS_SYNOPSIS}")
+
+
+def _next(rest: list[str], option: str) -> str:
+    if not rest:
+        raise Unreadable(f"{option} lacks its value", f"write {option} VALUE")
+    return rest.pop(0)
+
+
+# --- ip ----------------------------------------------------------------------------------------------
+
+_IP_OPTIONS = listed("""
+    -4 -6 -br -brief -s -stats -statistics -d -details -o -oneline -h -human -human-readable -iec -j -json -p
+    -pretty -c -color -c=never -color=never -c=always -color=always -c=auto -color=auto -t -timestamp -ts -N
+    -Numeric -0 --brief --json --oneline --pretty --color=never
+    """)
+_IP_OBJECTS = listed("""
+    a ad add addr address r ro route l li link
+    """)
+_IP_VERBS = frozenset(["show", "sh", "list", "ls", "lst"])
+_IP_WORD = re.compile(r"[A-Za-z0-9_.:/@-]+")
+_IP_SYNOPSIS = "[-4 -6 -br -s -d -o -j] addr|route|link [show …]"
+
+
+def _ip(words: Sequence[Word]) -> Usage:
+    _refuse_globs("ip", words)
+    rest = [word.text for word in words[1:]]
+    while rest and rest[0].startswith("-"):
+        if rest.pop(0) not in _IP_OPTIONS:
+            raise Unreadable("ip: this option is not known here to change nothing", f"ip takes {_IP_SYNOPSIS}")
+    if not rest or rest.pop(0) not in _IP_OBJECTS or (rest and rest.pop(0) not in _IP_VERBS):
+        raise Unreadable("ip shows addresses, routes and links here, and changes nothing", f"ip takes {_IP_SYNOPSIS}")
+    if not all(_IP_WORD.fullmatch(text) and not text.startswith("-") for text in rest):
+        raise Unreadable("ip: this selection is not known here", f"ip takes {_IP_SYNOPSIS}")
+    return Usage(_argv(words))
+
+
+GRAMMARS: tuple[Grammar, ...] = (
+    Grammar("echo", _echo, "any text"),
+    Grammar("expr", _expr, "an expression", answers=(1,)),
+    Grammar("test", _test, "-f FILE and the like", answers=(1,)),
+    Grammar("[", _test, "-f FILE ] and the like", answers=(1,)),
+    Grammar("find", _find, _FIND_SYNOPSIS),
+    Grammar("sed", _sed, _SED_SYNOPSIS),
+    Grammar("ps", _ps, _PS_SYNOPSIS, answers=(1,)),
+    Grammar("ip", _ip, _IP_SYNOPSIS),
+)

@@ -1,0 +1,82 @@
+"""Judge one part of a call by the rules: every rule that speaks of it, and of these the strictest.
+
+A pure function of values. What a call would do (which words, which files) was found out before (requests.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from daemon.models import Effect, Verdict
+from daemon.policy.globs import any_covers
+from daemon.policy.language import Rule, strictness
+from daemon.policy.lexer import Unreadable
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """What one part of a call would do: one command of a line, or the whole call of another tool."""
+
+    tool: str
+    words: tuple[str, ...] = ()
+    """A command's words, the program by its plain name."""
+    paths: tuple[tuple[str, ...], ...] = ()
+    """The files it touches, each under every name that leads there."""
+    trees: tuple[str, ...] = ()
+    """Folders of which it reads every file beneath."""
+    passes_over: bool = False
+    """It can be told to pass over names within those, and is."""
+    misfit: Unreadable | None = None
+    """Why it does not fit the profile; None if it does."""
+    refusal: Unreadable | None = None
+    """Why no rule could allow it."""
+
+    def __str__(self) -> str:
+        return " ".join(self.words) or " ".join(names[0] for names in self.paths) or self.tool
+
+
+def judge(part: Part, rules: Sequence[Rule], *, routine: str, default: Effect = Effect.DENY) -> Verdict:
+    """Return the strictest of what the rules say of this part; `default` if none speaks of it."""
+    if part.refusal is not None:
+        return Verdict(effect=Effect.DENY, rule="built in", reason=part.refusal.problem, allowed=part.refusal.instead)
+    speaking = [rule for rule in rules if rule.is_for(part.tool, routine) and speaks_of(rule, part)]
+    if not speaking:
+        return Verdict(effect=default, rule="default", reason=_why_none(part, rules, routine))
+    decides = max(speaking, key=lambda rule: (strictness(rule.effect), -rule.number))
+    return Verdict(effect=decides.effect, rule=decides.label, reason=decides.reason)
+
+
+def speaks_of(rule: Rule, part: Part) -> bool:
+    """Tell whether a rule for this tool speaks of this part of a call."""
+    if len(rule.argv) > len(part.words):
+        return False
+    if not all(word in tokens for word, tokens in zip(part.words, rule.argv, strict=False)):
+        return False
+    if rule.profile and part.misfit is not None:
+        return False
+    if not rule.paths:
+        return True
+    if rule.effect is Effect.ALLOW:
+        return all(any_covers(rule.paths, names[0]) for names in part.paths) and all(
+            any(glob.covers_all_of(tree) for glob in rule.paths) for tree in part.trees
+        )
+    return any(any_covers(rule.paths, *names) for names in part.paths) or any(
+        glob.may_lie_beneath(tree)
+        for glob in rule.paths
+        for tree in part.trees
+        if not (part.passes_over and rule.effect is Effect.DENY and (glob.base or glob.folder))
+    )
+
+
+def _why_none(part: Part, rules: Sequence[Rule], routine: str) -> str:
+    """Say what kept the nearest allowing rule from speaking of this part."""
+    allowing = [rule for rule in rules if rule.effect is not Effect.DENY and rule.is_for(part.tool, routine)]
+    if part.words:
+        named = [rule for rule in allowing if not rule.argv or part.words[0] in rule.argv[0]]
+        if not named:
+            return f"no rule allows the program {part.words[0]}"
+        if part.misfit is not None:
+            return part.misfit.problem
+        return f"no rule allows {part}"
+    return f"no rule allows {part.tool}" + (f" on {part}" if part.paths and allowing else "")

@@ -1,0 +1,288 @@
+"""policy.toml as a value: its tables, and what must hold between them before a single call is judged by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AfterValidator, Field
+
+from daemon.definitions import Conflict, Items, Table, Wrong, did_you_mean
+from daemon.definitions import Rule as Check
+from daemon.models import Effect
+from daemon.policy.globs import BadPattern, Glob
+from daemon.policy.lexer import listed
+from daemon.policy.profiles import read_only
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """What a call of a tool acts upon, as far as rules can speak of it."""
+
+    acts_on: Literal["command", "reading", "writing", "nothing"] = "nothing"
+    argument: str = ""
+    """Which of its arguments names that."""
+    default: str = ""
+    """What it acts upon when the argument is left out."""
+    changes: bool = False
+    """It may change something; a command may or may not, by its words."""
+
+
+# Every tool that ships with us; those of users and servers are handed to Policy.load by name.
+TOOLS: Mapping[str, Tool] = {
+    "shell": Tool("command", "command", changes=True),
+    "file_read": Tool("reading", "path"),
+    "file_list": Tool("reading", "path", default="."),
+    "file_write": Tool("writing", "path", changes=True),
+    "memory_store": Tool(changes=True),
+    "memory_recall": Tool(),
+    "sysinfo": Tool(),
+    "self_info": Tool(),
+    "finish": Tool(),
+}
+# Programs that run whatever they are told to: a rule that allows one of them by name alone allows everything.
+_RUN_ANYTHING = listed("""
+    sh bash dash zsh ksh fish busybox env nice nohup setsid timeout time xargs parallel watch sudo su doas chroot
+    unshare nsenter strace ltrace script expect python python2 python3 perl ruby node deno bun php lua awk gawk
+    mawk sed make vi vim ed ex emacs gdb ssh tclsh sqlite3 openssl find systemd-run at batch crontab agentctl
+    agentd
+    """)
+
+
+def _sound_pattern(pattern: str) -> str:
+    try:
+        Glob(pattern)
+    except BadPattern as error:
+        raise Wrong(str(error), hint='like "reports/**", "*.pem" or "/var/log/**"') from None
+    return pattern
+
+
+Pattern: TypeAlias = Annotated[str, AfterValidator(_sound_pattern)]
+Token: TypeAlias = Annotated[str, Field(min_length=1)]
+
+
+class RuleTable(Table):
+    """One rule; of all that speak of a call the strictest decides."""
+
+    tool: Annotated[str, Field(min_length=1)]
+    """Which tool, by name or with * (`files__*`)."""
+    effect: Literal["allow", "ask", "deny"]
+    """What becomes of a call that it speaks of; ask is denied where nobody can be asked."""
+    argv: Items[Token | Annotated[Items[Token], Field(min_length=1)]] = ()
+    """Tool shell: how the command begins, word by word; a list stands for any of its words."""
+    profile: Literal["read-only"] | None = None
+    """Tool shell: only with options known to change nothing, and only on files that tools may read."""
+    paths: Items[Pattern] = ()
+    """Which files: relative to the workspace in the manner of .gitignore, or absolute."""
+    routines: Items[Token] = ()
+    """Only for these routines, by name or with *."""
+    reason: str = ""
+    """Why; the model reads it when it is refused."""
+    match: Items[str] = ()
+    """Commands or paths that it must speak of; checked whenever this file is loaded."""
+    not_match: Items[str] = ()
+    """Commands or paths that it must not speak of; checked likewise."""
+
+
+class Limits(Table):
+    """How much one run may do."""
+
+    tool_calls: int = Field(default=40, ge=0)
+    """How many calls."""
+    shell_seconds: int = Field(default=120, ge=1, le=3600)
+    """How long one command line may take."""
+    output_bytes: int = Field(default=200_000, ge=1000, le=10_000_000)
+    """How much of a command's output is kept; the middle of a longer one is cut out."""
+
+    def within(self, other: RoutineLimits) -> Limits:
+        """Return these limits, lowered to those of a routine."""
+        lowered = {key: min(getattr(self, key), value) for key, value in other if value is not None}
+        return self.model_copy(update=lowered)
+
+
+class RoutineLimits(Table):
+    """Lower limits for the runs of one routine."""
+
+    tool_calls: int | None = Field(default=None, ge=0)
+    shell_seconds: int | None = Field(default=None, ge=1)
+    output_bytes: int | None = Field(default=None, ge=1000)
+
+
+class RoutineTable(Table):
+    """What holds for the runs of one routine on top of the rules; it can only take away."""
+
+    tools: Items[Token] | None = None
+    """Only these tools, by name or with *; `finish` always."""
+    limits: RoutineLimits = RoutineLimits()
+
+
+class PathsTable(Table):
+    """What tools can reach besides the workspace."""
+
+    read: Items[Annotated[str, Field(pattern=r"^(/|~/)")]] = ()
+    """Folders and files that may be read; absolute, or from the home folder with ~/."""
+
+
+class PolicyFile(Table):
+    """Everything policy.toml may say."""
+
+    version: Literal[1]
+    default: Literal["deny", "ask"] = "deny"
+    """What becomes of a call that no rule speaks of."""
+    limits: Limits = Limits()
+    paths: PathsTable = PathsTable()
+    rule: Items[RuleTable] = ()
+    routine: dict[str, RoutineTable] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule, ready to be asked."""
+
+    number: int
+    tool: str
+    effect: Effect
+    argv: tuple[frozenset[str], ...] = ()
+    profile: bool = False
+    paths: tuple[Glob, ...] = ()
+    routines: tuple[str, ...] = ()
+    reason: str = ""
+    label: str = ""
+
+    @classmethod
+    def of(cls, number: int, table: RuleTable) -> Rule:
+        argv = tuple(frozenset([each] if isinstance(each, str) else each) for each in table.argv)
+        effect = Effect(table.effect)
+        fold = effect is not Effect.ALLOW  # what is forbidden as .env is forbidden as .ENV
+        return cls(
+            number,
+            table.tool,
+            effect,
+            argv,
+            table.profile is not None,
+            tuple(Glob(pattern, fold) for pattern in table.paths),
+            table.routines,
+            table.reason,
+            f"rule {number} ({_subject(table)})",
+        )
+
+    def is_for(self, tool: str, routine: str) -> bool:
+        """Tell whether it speaks of this tool in this routine at all."""
+        return fnmatchcase(tool, self.tool) and (
+            not self.routines or any(fnmatchcase(routine, each) for each in self.routines)
+        )
+
+    def covers(self, other: Rule) -> bool:
+        """Tell whether it speaks of everything that another rule speaks of; a no may be wrong, a yes never is."""
+        return (
+            (self.tool in (other.tool, "*") or ("*" not in other.tool and fnmatchcase(other.tool, self.tool)))
+            and (not self.routines or (bool(other.routines) and set(other.routines) <= set(self.routines)))
+            and len(self.argv) <= len(other.argv)
+            and all(theirs <= ours for ours, theirs in zip(self.argv, other.argv, strict=False))
+            and (not self.profile or other.profile)
+            and (not self.paths or _all_covered(other.paths, self.paths))
+        )
+
+
+def _subject(table: RuleTable) -> str:
+    words = [each if isinstance(each, str) else each[0] + ("…" if len(each) > 1 else "") for each in table.argv]
+    what = " ".join(words) or ", ".join(table.paths[:2]) + ("…" if len(table.paths) > 2 else "")
+    return f"{table.tool}: {what}" if what else table.tool
+
+
+def _all_covered(patterns: tuple[Glob, ...], by: tuple[Glob, ...]) -> bool:
+    return bool(patterns) and all(any(_wider(ours.pattern, theirs.pattern) for ours in by) for theirs in patterns)
+
+
+def _wider(ours: str, theirs: str) -> bool:
+    return ours in (theirs, "**") or (ours.endswith("/**") and theirs.startswith(ours[:-2]))
+
+
+# --- what no single key can know ----------------------------------------------------------------------
+
+
+def checks(known: frozenset[str]) -> tuple[Check[PolicyFile], ...]:
+    """Return the checks across the keys of a policy file; `known` are the tools there are."""
+
+    def tools(file: PolicyFile) -> Iterator[Conflict]:
+        named = [(f"rule[{place}].tool", [rule.tool]) for place, rule in enumerate(file.rule)]
+        named += [(f"routine.{name}.tools", list(table.tools or ())) for name, table in file.routine.items()]
+        for key, patterns in named:
+            for pattern in patterns:
+                # the tools of an MCP server are known only once it answers
+                if "__" not in pattern and not any(fnmatchcase(tool, pattern) for tool in known):
+                    yield Conflict(key, "no such tool", pattern, did_you_mean(pattern, known))
+
+    return (
+        Check(("rule.tool", "routine.*.tools"), tools),
+        Check(("rule.tool", "rule.argv", "rule.profile", "rule.effect", "rule.paths"), _keys_that_fit),
+        Check(("rule.argv", "rule.profile", "rule.effect", "rule.tool"), _programs_that_fit),
+        Check(("rule",), _shadowed),
+    )
+
+
+def _keys_that_fit(file: PolicyFile) -> Iterator[Conflict]:
+    for place, rule in enumerate(file.rule):
+        key, shell = f"rule[{place}]", rule.tool == "shell"
+        acts_on = TOOLS.get(rule.tool, Tool()).acts_on
+        if rule.argv and not shell:
+            yield Conflict(f"{key}.argv", "only rules for the tool shell have argv", list(map(str, rule.argv)))
+        if rule.profile and not shell:
+            yield Conflict(f"{key}.profile", "only rules for the tool shell have a profile", rule.profile)
+        if rule.profile and rule.effect == "deny":
+            yield Conflict(
+                f"{key}.profile", "would deny harmless forms and leave the others", rule.profile, "leave it out"
+            )
+        if rule.paths and acts_on == "nothing" and "*" not in rule.tool:
+            yield Conflict(f"{key}.paths", f"{rule.tool} acts on no file", list(rule.paths))
+        if rule.paths and shell and rule.effect == "allow" and not rule.profile:
+            hint = 'add profile = "read-only"'
+            yield Conflict(f"{key}.paths", "which words of a command are paths is known only with a profile", hint=hint)
+        if rule.effect == "allow" and rule.tool == "*":
+            yield Conflict(f"{key}.tool", "would allow every tool there is and will be", "*", "name the tools")
+        if rule.effect == "allow" and shell and not rule.argv and not rule.profile:
+            yield Conflict(key, "would allow every program", hint='add argv = ["PROGRAM"] or profile = "read-only"')
+        if (rule.match or rule.not_match) and acts_on == "nothing" and "*" not in rule.tool:
+            yield Conflict(f"{key}.match", f"{rule.tool} takes no command and no path to give an example of")
+
+
+def _programs_that_fit(file: PolicyFile) -> Iterator[Conflict]:
+    for place, rule in enumerate(file.rule):
+        if not rule.argv:
+            continue
+        first, key = rule.argv[0], f"rule[{place}].argv"
+        for program in [first] if isinstance(first, str) else first:
+            if "/" in program:
+                yield Conflict(key, "programs go by their plain names", program, f'write "{program.rsplit("/", 1)[1]}"')
+            elif rule.profile and program not in read_only():
+                hint = did_you_mean(program, sorted(read_only()))
+                yield Conflict(key, "the profile read-only does not know this program", program, hint)
+            elif rule.effect != "deny" and not rule.profile and len(rule.argv) == 1 and program in _RUN_ANYTHING:
+                yield Conflict(key, "runs whatever it is told to", program, "name the words that follow it, too")
+
+
+def _shadowed(file: PolicyFile) -> Iterator[Conflict]:
+    rules = [Rule.of(number, table) for number, table in enumerate(file.rule, 1)]
+    for rule in rules:
+        for other in rules:
+            if other is rule or not other.covers(rule) or _strictness(other) < _strictness(rule):
+                continue
+            if _strictness(other) == _strictness(rule) and rule.covers(other) and rule.number < other.number:
+                continue  # twins: told of once, at the second
+            yield Conflict(
+                f"rule[{rule.number - 1}]",
+                f"can never decide anything: {other.label} speaks of all of it and is as strict or stricter",
+                hint="take one of the two out, or narrow the other",
+            )
+            break
+
+
+def _strictness(rule: Rule) -> int:
+    return strictness(rule.effect)
+
+
+def strictness(effect: Effect) -> int:
+    """Return how strict an effect is: deny > ask > allow."""
+    return (Effect.ALLOW, Effect.ASK, Effect.DENY).index(effect)

@@ -1,0 +1,364 @@
+"""Read a command line in the one small language that the shell tool speaks; whatever lies outside it is refused.
+
+Theory of operation: there is no shell. A line is cut into words here, judged as lists of words, and exactly those
+lists are run. So nothing can be read one way by the judge and another way by an interpreter: there is none. The
+language is the part of bash in which a word means what it looks like:
+
+    line      = pipeline (("&&" | "||" | ";" | newline) pipeline)*
+    pipeline  = command ("|" command)*
+    command   = (word | ">/dev/null" | "2>/dev/null" | "2>&1" | "<" word)+
+    word      = plain text | '…' | "…", in any succession; * and ? outside quotes stand for file names
+
+Every line we accept, bash would run in the same way (tests/policy/test_lexer.py asks it); where bash would do more,
+such as expand, substitute or assign, the line is refused with a word on how to say it here.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal, NoReturn, TypeAlias
+
+MAX_LINE = 20_000  # characters; a longer one is no command but a program
+
+
+class Unreadable(ValueError):
+    """A line, or a command in it, is not one that we run; `instead` says how to rewrite it."""
+
+    def __init__(self, problem: str, instead: str = "") -> None:
+        self.problem, self.instead = problem, instead
+        super().__init__(f"{problem}; {instead}" if instead else problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word, without its quotes."""
+
+    text: str
+    pattern: str = ""
+    """Set if * or ? stood outside quotes: the word as fnmatch reads it, with quoted wildcards escaped."""
+    bare: bool = True
+    """Nothing in it was quoted."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Stream(Enum):
+    """Where an output of a command goes, unless down the pipe."""
+
+    NULL = "/dev/null"
+    STDOUT = "&1"
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """Send file descriptor 1 or 2 elsewhere; a later one sees what the earlier ones did, as in bash."""
+
+    fd: Literal[1, 2]
+    to: Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One program with its words, and where its streams go."""
+
+    words: tuple[Word, ...]
+    redirects: tuple[Redirect, ...] = ()
+    stdin: Word | None = None
+
+
+Joint: TypeAlias = Literal[";", "&&", "||"]
+"""When a pipeline runs: always, if the one before succeeded, if it failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Commands that run side by side, each reading what the one before puts out."""
+
+    joint: Joint
+    commands: tuple[Command, ...]
+
+
+def read(line: str) -> tuple[Pipeline, ...]:
+    """Return the pipelines of a line; raise Unreadable if bash might do anything but run these words."""
+    if len(line) > MAX_LINE:
+        raise Unreadable(f"the line is longer than {MAX_LINE} characters", "split it into several calls")
+    _refuse_invisible(line)
+    return _Reader(line).pipelines()
+
+
+def listed(text: str) -> frozenset[str]:
+    """Return the words of a table that is written as one text."""
+    return frozenset(text.split())
+
+
+# --- characters ------------------------------------------------------------------------------------
+
+# Characters without ink that Unicode does not class as format or space.
+_INKLESS = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0e\uffa0\U000e0100-\U000e01ef"
+_HIDDEN = re.compile(f"[{_INKLESS}]")
+_PLAIN_LINE = re.compile(r"[\n -~]*")  # ASCII, printable; most lines end the search here
+
+
+def _refuse_invisible(line: str) -> None:
+    """Refuse what a person reading the line would not see, or would take for something else."""
+    if _PLAIN_LINE.fullmatch(line):
+        return
+    for char in line:
+        if char in "\n " or "!" <= char <= "~":
+            continue
+        category = unicodedata.category(char)
+        if category[0] in "CZ" or _HIDDEN.match(char):
+            raise Unreadable(
+                f"the line holds {_named(char)}, which is invisible or no plain space",
+                "write plain spaces and newlines between words",
+            )
+
+
+def _named(char: str) -> str:
+    return f"U+{ord(char):04X} ({unicodedata.name(char, 'a control character')})"
+
+
+# Scripts whose letters are drawn like Latin ones. Within one run of letters they can only be meant to deceive.
+_LOOKALIKE = re.compile(r"\b(?:CYRILLIC|GREEK|ARMENIAN|CHEROKEE|COPTIC|LISU|DESERET)\b")
+_LETTERS = re.compile(r"[^\W\d_]+")
+
+
+def _refuse_lookalikes(text: str) -> None:
+    """Refuse unquoted text that looks like ASCII without being it: ；for ; or a Cyrillic о among Latin letters."""
+    for char in text:
+        if char <= "~":
+            continue
+        if unicodedata.normalize("NFKC", char)[0] <= "~" or unicodedata.category(char) in ("Pd", "Mn"):
+            raise Unreadable(f"the line holds {_named(char)} outside quotes", "write the ASCII character, or quote it")
+    for run in _LETTERS.findall(text):
+        if not run.isascii() and any(char.isascii() for char in run):
+            for char in run:
+                if not char.isascii() and _LOOKALIKE.search(unicodedata.name(char, "")):
+                    raise Unreadable(f"{run} mixes Latin letters with {_named(char)}", "quote it if it is meant")
+
+
+# --- words -----------------------------------------------------------------------------------------
+
+# Outside quotes, these are themselves; letters and signs beyond ASCII are too, once _refuse_lookalikes has seen them.
+_BARE = re.compile(r"[A-Za-z0-9_./,:@%+=^\]\-\u00a1-\U0010ffff]+")
+_SINGLE = re.compile(r"'([^'\n]*)'")
+_DOUBLE = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+# What bash does not take literally between double quotes: all else with a backslash keeps it.
+_ESCAPED = re.compile(r'\\(["\\])')
+_NOT_LITERAL = re.compile(r"[$`]|\\[$`]|!(?![ =]|$)")
+
+_INSTEAD = {
+    "$": "write the value itself (a date: --since=yesterday); a literal $ goes in single quotes",
+    "`": "run that command first and use what it says; a literal ` goes in single quotes",
+    "\\": "put the text in single quotes",
+    "(": "there are no subshells; a literal ( goes in single quotes",
+    ")": "there are no subshells; a literal ) goes in single quotes",
+    "{": "write every word out; a literal { goes in single quotes",
+    "}": "write every word out; a literal } goes in single quotes",
+    "[": "only * and ? stand for file names; a literal [ goes in single quotes",
+    "!": "put it in single quotes; there is no negation of commands",
+    "~": "write the path itself, relative to the workspace",
+    "#": "leave comments out; a literal # goes in single quotes",
+    "&": "join commands with && || ; or |; nothing runs in the background",
+    "<": "only `< FILE` is read; there are no here-documents",
+    ">": "only >/dev/null, 2>/dev/null and 2>&1 exist; files are written by the file_write tool",
+}
+_WHAT = {
+    "$": "$ is not expanded here",
+    "`": "nothing is substituted here",
+    "\\": "a backslash outside quotes is not read",
+    "~": "~ is not expanded here",
+    "&": "& is not known here",
+}
+
+# Words that bash treats as grammar where a command begins; a program of that name could not be meant.
+RESERVED = listed("""
+    ! [[ ]] { } case coproc do done elif else esac fi for function if in select then time until while
+    """)
+_NAME = re.compile(r"[A-Za-z0-9_./+\-\[][A-Za-z0-9_./+\-]*")
+# A tilde is bash's at the start of a word and in what looks like an assignment; within HEAD~1 it is a letter.
+_TILDE_IS_PLAIN = re.compile(r"[A-Za-z0-9_.^/@\-]")
+_REDIRECT = re.compile(r"([0-9]*)(>>|>\||>&|>|<<<|<<|<>|<&|<)")
+_ESCAPED_WORD = re.compile(r"\\([()!])(?=[ \n;|]|$)")
+
+
+class _Reader:
+    """Walks once over the line; `self.at` is where it stands."""
+
+    def __init__(self, line: str) -> None:
+        self.line, self.at = line, 0
+
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        found: list[Pipeline] = []
+        joint: Joint = ";"
+        self._skip(" \n")
+        while self.at < len(self.line):
+            found.append(Pipeline(joint, self._pipeline()))
+            joint = self._joint()
+            self._skip(" \n")
+        if not found:
+            raise Unreadable("the line is empty", "name a program")
+        if joint != ";":
+            raise Unreadable(f"nothing stands after {joint}", "leave it out, or add a command")
+        return tuple(found)
+
+    def _skip(self, chars: str) -> None:
+        while self.at < len(self.line) and self.line[self.at] in chars:
+            self.at += 1
+
+    def _takes(self, text: str) -> bool:
+        if self.line.startswith(text, self.at):
+            self.at += len(text)
+            return True
+        return False
+
+    def _joint(self) -> Joint:
+        """Read what stands between two pipelines; at the end of the line that is nothing."""
+        if self._takes("&&"):
+            return "&&"
+        if self._takes("||"):
+            return "||"
+        if self._takes(";"):
+            if self.line.startswith(";", self.at):
+                self._refuse(";", "; stands twice", "write one ;")
+            return ";"
+        if self.at < len(self.line) and not self._takes("\n"):
+            self._refuse(self.line[self.at])
+        return ";"
+
+    def _pipeline(self) -> tuple[Command, ...]:
+        commands = [self._command()]
+        while self.line.startswith("|", self.at) and not self.line.startswith("||", self.at):
+            self.at += 1
+            if self.line.startswith("&", self.at):
+                raise Unreadable("|& is not known here", "write 2>&1 |")
+            self._skip(" \n")
+            commands.append(self._command())
+        return tuple(commands)
+
+    def _command(self) -> Command:
+        words: list[Word] = []
+        redirects: list[Redirect] = []
+        stdin: Word | None = None
+        self._skip(" ")
+        while self.at < len(self.line) and self.line[self.at] not in "\n;|":
+            if self.line.startswith("&&", self.at):
+                break
+            if match := _REDIRECT.match(self.line, self.at):
+                self.at = match.end()
+                if match[2] == "<" and not match[1]:
+                    stdin = self._target(stdin)
+                else:
+                    redirects.append(self._redirect(match[1], match[2]))
+            else:
+                words.append(self._word(first=not words))
+            self._skip(" ")
+        if not words:
+            raise Unreadable("a command is missing", "every | && || and ; needs a command on both sides")
+        return Command(tuple(words), tuple(redirects), stdin)
+
+    def _target(self, earlier: Word | None) -> Word:
+        self._skip(" ")
+        if earlier is not None:
+            raise Unreadable("a command reads from two files", "write one <")
+        word = self._word(first=False)
+        if word.pattern:
+            raise Unreadable("after < one file is named, without * or ?", "write its name out")
+        return word
+
+    def _redirect(self, fd: str, operator: str) -> Redirect:
+        if operator == ">&" and fd == "2" and self._takes("1") and self._at_end_of_word():
+            return Redirect(2, Stream.STDOUT)
+        if operator == ">" and fd in ("", "1", "2"):
+            self._skip(" ")
+            if self._word(first=False).text == "/dev/null":
+                return Redirect(2 if fd == "2" else 1, Stream.NULL)
+        raise Unreadable(f"{fd}{operator} is not allowed here", _INSTEAD["<" if operator[0] == "<" else ">"])
+
+    def _at_end_of_word(self) -> bool:
+        return self.at == len(self.line) or self.line[self.at] in " \n;|&<>"
+
+    def _word(self, *, first: bool) -> Word:
+        if not first and (match := _ESCAPED_WORD.match(self.line, self.at)):
+            self.at = match.end()  # find's \( \) and \!: the only escapes that can mean nothing else
+            return Word(match[1], bare=False)
+        start = self.at
+        text: list[str] = []
+        pattern: list[str] = []
+        wild = quoted = False
+        while self.at < len(self.line) and self.line[self.at] not in " \n;|&<>":
+            piece, is_quoted, is_wild = self._piece(start, first=first)
+            text.append(piece)
+            pattern.append(piece if is_wild else _as_literal(piece))
+            wild, quoted = wild or is_wild, quoted or is_quoted
+        if self.at == start:
+            self._refuse(self.line[self.at] if self.at < len(self.line) else "\n")
+        word = Word("".join(text), pattern="".join(pattern) if wild else "", bare=not quoted)
+        if first:
+            _refuse_as_command(word)
+        elif wild and word.text.startswith("-"):
+            raise Unreadable(f"{word.text} could become an option", f"write ./{word.text}, or put it in quotes")
+        return word
+
+    def _piece(self, start: int, *, first: bool) -> tuple[str, bool, bool]:
+        """Return the next part of a word: its text, whether it was quoted, whether it stands for file names."""
+        char = self.line[self.at]
+        if match := _BARE.match(self.line, self.at):
+            self.at = match.end()
+            if not match[0].isascii():
+                _refuse_lookalikes(match[0])
+            return match[0], False, False
+        if char in "*?":
+            self.at += 1
+            return char, False, True
+        if char == "'":
+            return self._quoted(_SINGLE.match(self.line, self.at)), True, False
+        if char == '"':
+            inside = self._quoted(_DOUBLE.match(self.line, self.at))
+            if match := _NOT_LITERAL.search(inside):
+                self._refuse(match[0][-1], instead="put the text in single quotes, where everything is literal")
+            return _ESCAPED.sub(r"\1", inside), True, False
+        if char == "#" and self.at > start:
+            self.at += 1
+            return char, False, False
+        if char == "~" and self.at > start and _TILDE_IS_PLAIN.match(self.line[self.at - 1]):
+            self.at += 1
+            return char, False, False
+        if char == "!" and not first and self.at == start and re.match(r"!=?(?=[ \n;|]|$)", self.line[self.at :]):
+            self.at += 1
+            return char, False, False
+        if char == "[" and first and self.at == start and re.match(r"\[(?=[ \n;|]|$)", self.line[self.at :]):
+            self.at += 1
+            return char, False, False
+        return self._refuse(char)
+
+    def _quoted(self, match: re.Match[str] | None) -> str:
+        if match is None:
+            raise Unreadable(f"a {self.line[self.at]} is not closed on its line", "close the quotes")
+        self.at = match.end()
+        return match[1]
+
+    def _refuse(self, char: str, what: str = "", instead: str = "") -> NoReturn:
+        what = what or _WHAT.get(char, f"{char if char != chr(10) else 'a line end'} is not allowed here")
+        raise Unreadable(what, instead or _INSTEAD.get(char, ""))
+
+
+def _as_literal(text: str) -> str:
+    """Return text as fnmatch reads it literally."""
+    return re.sub(r"([*?[])", r"[\1]", text)
+
+
+def _refuse_as_command(word: Word) -> None:
+    """Refuse what cannot name a program, or what bash would not take for a name."""
+    if word.pattern:
+        raise Unreadable(f"{word.text} cannot name a program", "write the name out")
+    if "=" in word.text:
+        raise Unreadable(f"{word.text} assigns a variable", "there are none here; write the value where it is used")
+    if word.bare and word.text in RESERVED:
+        raise Unreadable(f"{word.text} belongs to the shell's grammar", "run the commands one by one")
+    if not _NAME.fullmatch(word.text):
+        raise Unreadable(f"{word.text!r} cannot name a program", "begin with a program's plain name")

@@ -1,0 +1,268 @@
+"""Check a program's arguments against the options we know to be harmless; what is not listed is refused.
+
+An allow-list is written as the manual writes a synopsis:
+
+    -abc            flags, which may be joined: -a -bc
+    -n:NUM          an option that takes a value, joined or as the next word: -n5, -n 5
+    -M?NUM          an option whose value, if any, is joined: -M, -M50%
+    -NUM            a number as an option: -20
+    --long  --long=NUM  --long[=NUM]      likewise; a long option must be written in full
+
+and operands as a list of kinds, each with `?` (may be absent), `*` (any number) or `+` (one or more) after it.
+Full names only, since what an abbreviation stands for changes with the program's version.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from typing import TypeAlias
+
+from daemon.policy.lexer import Unreadable, Word
+
+# What a value or operand must look like. PATH and TREE are paths that the program reads, TREE with all beneath.
+_KINDS = {
+    "TEXT": r".*",
+    "ANY": r".*",  # text that may also come from * and ?: what echo prints
+    "PATH": r".+",
+    "TREE": r".+",
+    "NUM": r"[+-]?\d{1,18}(?:\.\d{1,18})?[A-Za-z%]{0,3}",
+    "WORD": r"[A-Za-z0-9_.,:=+-]*",
+    "DATE": r"(?!.*TZ=).*",  # TZ="…" in a date names a file to read
+    "MOUNT": r"/?[A-Za-z0-9_./ -]*",  # where a file system is mounted: looked up, not read
+    "DEVICE": r"/dev/[A-Za-z0-9_/-]+",
+    "UNIT": r"[A-Za-z0-9_.@:*?][A-Za-z0-9_.@:*?\\-]*",  # a systemd unit, or a quoted pattern of them
+    "MATCH": r"[A-Z0-9_]+=.*|\+|\d+|all|[0-9a-f]{32}",  # a field of the journal, or the number after -n or -b
+}
+_PATHS = ("PATH", "TREE")
+_MAY_BE_GLOBS = ("PATH", "TREE", "ANY", "MOUNT")
+_OPERAND = re.compile(r"([A-Z]+)([?*+]?)")
+_NUMBER = re.compile(r"-\d{1,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a program would do with its words, as far as a judge must know."""
+
+    argv: tuple[str, ...]
+    """What is run; with options of ours where the program needs them to be harmless."""
+    files: tuple[str, ...] = ()
+    """Files and folders that it looks at."""
+    trees: tuple[str, ...] = ()
+    """Folders of which it reads every file beneath."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """The words of a command, told apart."""
+
+    name: str
+    options: tuple[tuple[str, str | None], ...]
+    operands: tuple[Word, ...]
+    end: int
+    """Where in the words more options may be put: before `--`, or after the last word."""
+    values: tuple[str, ...] = ()
+    """The values that are paths."""
+
+    def has(self, *names: str) -> bool:
+        return any(name in names for name, _ in self.options)
+
+
+Check: TypeAlias = Callable[[Parsed], None]
+Operands: TypeAlias = Callable[[Parsed], str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    name: str
+    kind: str | None = None
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Program:
+    """How a program may be used: its options and operands, and what no table can say."""
+
+    name: str
+    options: str = ""
+    operands: str | Operands = ""
+    check: Check | None = None
+    """Raises Unreadable for what the table lets pass."""
+    add: Callable[[Parsed], Sequence[str]] | None = None
+    """Options of ours, put after the others."""
+    default: str = ""
+    """The path it reads when none is named."""
+    negative: bool = False
+    """-3 is an operand, not an option."""
+    answers: tuple[int, ...] = ()
+    """Exit codes that are an answer, such as 1 of grep for "nothing found", and no failure."""
+    excludes: Callable[[str, bool], Sequence[str]] | None = None
+    """How it is told to pass over names, or folders, of a pattern when it reads a tree."""
+    _table: list[Table] = field(default_factory=list, repr=False, compare=False)
+
+    def usage(self, words: Sequence[Word]) -> Usage:
+        """Say what it would do with these words (its own name first); raise Unreadable if that may do harm."""
+        parsed = self.parsed(words)
+        if self.check:
+            self.check(parsed)
+        kinds = self.operands if isinstance(self.operands, str) else self.operands(parsed)
+        files: list[str] = list(parsed.values)
+        trees: list[str] = []
+        for word, kind in zip(parsed.operands, _assign(self.name, kinds, parsed.operands), strict=True):
+            _refuse_misfit(self.name, kind, word)
+            if kind in _PATHS and word.text != "-":
+                (trees if kind == "TREE" else files).append(word.text)
+        if self.default and not files and not trees:
+            (trees if "TREE" in kinds else files).append(self.default)
+        argv = [word.text for word in words]
+        argv[parsed.end : parsed.end] = self.add(parsed) if self.add else ()
+        return Usage(tuple(argv), tuple(files), tuple(trees))
+
+    def parsed(self, words: Sequence[Word]) -> Parsed:
+        """Tell options and operands apart; raise Unreadable for an option that is not listed."""
+        return table(self.options, self.negative).parse(self.name, words)
+
+    def known(self) -> str:
+        """Return the options that it takes here, for the model to read."""
+        return table(self.options, self.negative).known() or "no options"
+
+
+class Table:
+    """An allow-list of options, read once."""
+
+    def __init__(self, text: str, negative: bool) -> None:
+        self._text, self._negative = text, negative
+        self._short: dict[str, _Option] = {}
+        self._long: dict[str, _Option] = {}
+        self._number = False
+        for item in text.split():
+            self._add(item)
+
+    def known(self) -> str:
+        return self._text
+
+    def _add(self, item: str) -> None:
+        if item == "-NUM":
+            self._number = True
+        elif item.startswith("--"):
+            name, _, kind = item.partition("=")
+            optional = name.endswith("[")
+            name = name.rstrip("[")
+            self._long[name] = _Option(name, kind.rstrip("]") or None, optional)
+        elif item[2:3] in (":", "?"):
+            self._short[item[1]] = _Option(item[:2], item[3:], item[2] == "?")
+        else:
+            self._short.update({letter: _Option(f"-{letter}") for letter in item[1:]})
+
+    def parse(self, name: str, words: Sequence[Word]) -> Parsed:
+        """Tell options, values and operands apart as getopt_long does, but for abbreviations."""
+        options: list[tuple[str, str | None]] = []
+        operands: list[Word] = []
+        values: list[str] = []
+        end = len(words)
+        at = 1
+        while at < len(words):
+            word = words[at]
+            at += 1
+            text = word.text
+            if text == "--":
+                end = at - 1
+                operands.extend(words[at:])
+                break
+            if not text.startswith("-") or text == "-" or (self._negative and _KIND["NUM"].fullmatch(text)):
+                operands.append(word)
+                continue
+            for option, value, wants_next in self._read(name, text):
+                if wants_next:
+                    if at == len(words):
+                        raise Unreadable(f"{name} {option.name} lacks its value", f"write {option.name} VALUE")
+                    value = words[at].text
+                    _refuse_misfit(name, option.kind or "TEXT", words[at], of=option.name)
+                    at += 1
+                options.append((option.name, value))
+                if option.kind in _PATHS and value is not None and value != "-":
+                    values.append(value)
+        return Parsed(name, tuple(options), tuple(operands), end, tuple(values))
+
+    def _read(self, name: str, text: str) -> list[tuple[_Option, str | None, bool]]:
+        """Return the options in one word: each with its joined value, and whether its value is the next word."""
+        if text.startswith("--"):
+            return [self._read_long(name, text)]
+        if self._number and _NUMBER.fullmatch(text):
+            return [(_Option("-NUM"), text[1:], False)]
+        found: list[tuple[_Option, str | None, bool]] = []
+        rest = text[1:]
+        while rest:
+            option = self._short.get(rest[0])
+            if option is None:
+                raise self._unknown(name, f"-{rest[0]}")
+            rest = rest[1:]
+            if option.kind is None:
+                found.append((option, None, False))
+                continue
+            if rest:
+                _refuse_misfit(name, option.kind, Word(rest), of=option.name)
+            found.append((option, rest or None, not rest and not option.optional))
+            break
+        return found
+
+    def _read_long(self, name: str, text: str) -> tuple[_Option, str | None, bool]:
+        key, equals, value = text.partition("=")
+        option = self._long.get(key)
+        if option is None:
+            raise self._unknown(name, key)
+        if not equals:
+            return option, None, option.kind is not None and not option.optional
+        if option.kind is None:
+            raise Unreadable(f"{name} {key} takes no value", f"write {key}")
+        _refuse_misfit(name, option.kind, Word(value), of=key)
+        return option, value, False
+
+    def _unknown(self, name: str, option: str) -> Unreadable:
+        problem = f"{name} {option} is not an option that is known here to change nothing and to end by itself"
+        if not option.startswith("--"):
+            return Unreadable(problem, self._takes(name))
+        full = [known for known in self._long if known.startswith(option)]
+        close = full[:1] or get_close_matches(option, self._long, 1)
+        if full:
+            problem = f"{name} {option} is an abbreviation"
+        return Unreadable(problem, f"write {close[0]}" if close else self._takes(name))
+
+    def _takes(self, name: str) -> str:
+        return f"{name} takes {self._text}" if self._text else f"{name} takes no options"
+
+
+@cache
+def table(text: str, negative: bool) -> Table:
+    """Return the allow-list that a synopsis describes; most are never asked for."""
+    return Table(text, negative)
+
+
+_KIND = {kind: re.compile(pattern, re.DOTALL) for kind, pattern in _KINDS.items()}
+
+
+def _refuse_misfit(name: str, kind: str, word: Word, *, of: str = "") -> None:
+    place = f"{name} {of}".rstrip()
+    if word.pattern and kind not in _MAY_BE_GLOBS:
+        raise Unreadable(f"{place}: {word.text} would be replaced by file names here", "put it in single quotes")
+    if not _KIND[kind].fullmatch(word.text):
+        raise Unreadable(f"{place} does not take {word.text!r} here", f"it takes {kind}")
+
+
+def _assign(name: str, kinds: str, operands: Sequence[Word]) -> list[str]:
+    """Return the kind of every operand, by place."""
+    assigned: list[str] = []
+    left = len(operands)
+    for kind, count in _OPERAND.findall(kinds):
+        taken = left if count in ("*", "+") else min(left, 1)
+        if not taken and count in ("", "+"):
+            raise Unreadable(f"{name} lacks an operand", f"it takes {kinds}")
+        assigned += [kind] * taken
+        left -= taken
+    if left:
+        what = f"it takes {kinds}" if kinds else "it takes none"
+        raise Unreadable(f"{name} does not take {operands[len(assigned)].text!r} here", what)
+    return assigned

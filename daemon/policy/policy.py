@@ -1,0 +1,283 @@
+"""The policy in force: one file, loaded and proved, and the questions that can be put to it."""
+
+from __future__ import annotations
+
+import grp
+import hashlib
+import os
+import pwd
+import stat
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from daemon.definitions import Conflict, display, load_toml
+from daemon.definitions import Rule as Check
+from daemon.errors import ConfigError, Fault
+from daemon.models import Effect, Json, Verdict
+from daemon.policy.judge import Part, judge, speaks_of
+from daemon.policy.language import TOOLS, Limits, PolicyFile, RoutineTable, Rule, Tool, checks, strictness
+from daemon.policy.lexer import Unreadable
+from daemon.policy.profiles import instead_of, read_only
+from daemon.policy.reach import Reach
+from daemon.policy.requests import Planned, Request, understand
+
+# The policy in the words of a prompt.
+_SAY = {
+    "en": {
+        "shell": "shell: {programs}; plain words joined by | && || ; no variables or substitution, no writing to files",
+        "workspace": "the workspace",
+        "never": "never: {what}",
+        "nothing": "no tool",
+    },
+    "zh": {
+        "shell": "shell:{programs};只有普通的词,用 | && || ; 连接,没有变量和替换,不能写文件",
+        "workspace": "工作区",
+        "never": "绝不:{what}",
+        "nothing": "没有可用的工具",
+    },
+}
+_FINISH = Verdict(effect=Effect.ALLOW, rule="built in", reason="it only ends the run")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What agents may do. Every call is judged anew; nothing is remembered between calls."""
+
+    rules: tuple[Rule, ...]
+    routines: Mapping[str, RoutineTable]
+    reach: Reach
+    limits: Limits
+    default: Effect = Effect.DENY
+    hash: str = ""
+    """SHA-256 of the file, as `sha256sum policy.toml` prints it."""
+
+    @classmethod
+    def load(
+        cls, path: Path, *, workspace: Path, tools: Collection[str] = (), private: Collection[Path] = ()
+    ) -> Policy:
+        """Read a policy file; raise ConfigError with all its faults.
+
+        `tools` are the names of tools that did not ship with us; `private` the files and folders of the daemon's own,
+        which no tool may ever reach.
+        """
+        _refuse_if_open(path)
+        known = frozenset({*TOOLS, *tools})
+        file = load_toml(path, PolicyFile, (*checks(known), *_proofs(workspace, (path, *private))))
+        return replace(cls.of(file, workspace), hash=hashlib.sha256(path.read_bytes()).hexdigest())
+
+    @classmethod
+    def of(cls, file: PolicyFile, workspace: Path) -> Policy:
+        return cls(
+            rules=tuple(Rule.of(number, table) for number, table in enumerate(file.rule, 1)),
+            routines=file.routine,
+            reach=Reach.of(workspace, [Path(path).expanduser() for path in file.paths.read]),
+            limits=file.limits,
+            default=Effect(file.default),
+        )
+
+    def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict:
+        """Say whether a call may run, by which rule and, if not, what may."""
+        return self.plan(tool, arguments, routine=routine, tainted=tainted)[0]
+
+    def plan(
+        self, tool: str, arguments: Json, *, routine: str, tainted: bool = False
+    ) -> tuple[Verdict, tuple[Planned, ...]]:
+        """Judge a call and return, for the shell, exactly what would run; the tool runs that and nothing else."""
+        if tool == "finish":
+            return _FINISH, ()
+        if (narrowed := self._narrowed(tool, routine)) is not None:
+            return narrowed, ()
+        rules = [rule for rule in self.rules if rule.is_for(tool, routine)]
+        try:
+            request = understand(tool, arguments, self.reach, rules)
+        except Unreadable as error:
+            return Verdict(effect=Effect.DENY, rule="built in", reason=error.problem, allowed=error.instead), ()
+        verdicts = [judge(part, rules, routine=routine, default=self.default) for part in request.parts]
+        place = max(range(len(verdicts)), key=lambda at: (strictness(verdicts[at].effect), -at))
+        verdict = verdicts[place]
+        if verdict.effect is not Effect.ALLOW and not verdict.allowed:
+            verdict = Verdict(
+                effect=verdict.effect,
+                rule=verdict.rule,
+                reason=verdict.reason,
+                allowed=self._instead(request.parts[place], rules, by_default=verdict.rule == "default"),
+            )
+        return verdict, request.line
+
+    def is_read_only(self, tool: str, arguments: Json) -> bool:
+        """Tell whether a call changes nothing, so that doing it twice is doing it once."""
+        if not TOOLS.get(tool, Tool(changes=True)).changes:
+            return True
+        if tool != "shell":
+            return False
+        try:
+            request = understand(tool, arguments, self.reach)
+        except Unreadable:
+            return False
+        return all(part.misfit is None and part.refusal is None for part in request.parts)
+
+    def limits_for(self, routine: str) -> Limits:
+        """Return the limits of one run of a routine."""
+        table = self.routines.get(routine)
+        return self.limits.within(table.limits) if table else self.limits
+
+    def summary(self, routine: str, tools: Collection[str], *, language: str = "en") -> str:
+        """Return in a few lines what these tools may do in a routine, for the prompt."""
+        say = _SAY.get(language, _SAY["en"])
+        offered = [tool for tool in tools if tool != "finish" and self._narrowed(tool, routine) is None]
+        rules = [rule for rule in self.rules if any(rule.is_for(tool, routine) for tool in offered)]
+        allowing = [rule for rule in rules if rule.effect is Effect.ALLOW]
+        lines: list[str] = []
+        for tool in offered:
+            mine = [rule for rule in allowing if rule.is_for(tool, routine)]
+            if not mine:
+                continue
+            if tool == "shell":
+                lines.append(say["shell"].format(programs=", ".join(_programs(mine))))
+            elif TOOLS.get(tool, Tool()).acts_on == "nothing":
+                lines.append(tool)
+            else:
+                lines.append(f"{tool}: {self._places(tool, mine, say)}")
+        for rule in rules:
+            if rule.effect is Effect.DENY:
+                what = ", ".join(glob.pattern for glob in rule.paths) or rule.label
+                lines.append(say["never"].format(what=what) + (f" ({rule.reason})" if rule.reason else ""))
+        return "\n".join(f"- {line}" for line in lines) or f"- {say['nothing']}"
+
+    def _places(self, tool: str, rules: Collection[Rule], say: Mapping[str, str]) -> str:
+        if all(rule.paths for rule in rules):
+            return ", ".join(dict.fromkeys(glob.pattern for rule in rules for glob in rule.paths))
+        writing = TOOLS[tool].acts_on == "writing"
+        return ", ".join((say["workspace"], *(() if writing else self.reach.readable)))
+
+    def on_paper(self) -> Policy:
+        """Return this policy as it reads examples: without looking at the disk."""
+        return replace(self, reach=replace(self.reach, on_disk=False))
+
+    def refutation(self, rule: Rule, example: str, *, wanted: bool) -> str:
+        """Say why an example proves a rule wrong; empty if it does not.
+
+        An allowing rule must speak of some command of a `match` line, all of which must be allowed in the end, and not
+        of every command of a `not_match` line; one that forbids must speak of some, and of none.
+        """
+        try:
+            parts = self._example(rule, example).parts
+        except Unreadable as error:
+            return str(error) if wanted else ""
+        spoken = [part.refusal is None and speaks_of(rule, part) for part in parts]
+        allows = rule.effect is Effect.ALLOW
+        if not wanted:
+            return "the rule speaks of it" if (all(spoken) if allows else any(spoken)) else ""
+        if not any(spoken):
+            misfits = [part.refusal or part.misfit for part in parts]
+            return next((str(each) for each in misfits if each), "the rule does not speak of it")
+        routine = rule.routines[0] if rule.routines else ""
+        for part in parts if allows else ():
+            verdict = judge(part, self.rules, routine=routine)
+            if not verdict.allows:
+                return f"{verdict.rule} says {verdict.effect}" + (f": {verdict.reason}" if verdict.reason else "")
+        return ""
+
+    def _example(self, rule: Rule, example: str) -> Request:
+        tool = rule.tool if rule.tool in TOOLS else "file_read"
+        return understand(tool, {TOOLS[tool].argument: example}, self.reach, self.rules)
+
+    def _narrowed(self, tool: str, routine: str) -> Verdict | None:
+        table = self.routines.get(routine)
+        if table is None or table.tools is None or any(fnmatchcase(tool, each) for each in table.tools):
+            return None
+        names = ", ".join(table.tools) or "finish"
+        return Verdict(
+            effect=Effect.DENY,
+            rule=f"[routine.{routine}]",
+            reason=f"{routine} may not use {tool}",
+            allowed=f"this routine may use {names}",
+        )
+
+    def _instead(self, part: Part, rules: Collection[Rule], *, by_default: bool) -> str:
+        """Say what would be allowed in place of a part that is not."""
+        if part.words:
+            name = part.words[0]
+            programs = _programs(rules)
+            if by_default and name in programs and part.misfit is not None:
+                return part.misfit.instead
+            if hint := instead_of(name):
+                return hint
+            return f"the shell runs {', '.join(programs)}" if programs else "no command is allowed here"
+        patterns = [glob.pattern for rule in rules if rule.effect is Effect.ALLOW for glob in rule.paths]
+        return f"{part.tool} may use {', '.join(patterns)}" if patterns and part.paths else ""
+
+
+def _programs(rules: Collection[Rule]) -> list[str]:
+    """Return the programs that rules allow, as a person would name them."""
+    names: dict[str, None] = {}
+    for rule in rules:
+        if rule.effect is Effect.ALLOW and rule.tool == "shell":
+            names.update(dict.fromkeys(sorted(rule.argv[0] if rule.argv else read_only())))
+    return list(names)
+
+
+# --- proofs at load ------------------------------------------------------------------------------------
+
+
+def _proofs(workspace: Path, private: Collection[Path]) -> tuple[Check[PolicyFile], ...]:
+    def examples(file: PolicyFile) -> Iterator[Conflict]:
+        policy = Policy.of(file, workspace).on_paper()
+        for place, table in enumerate(file.rule):
+            rule = policy.rules[place]
+            for key, texts in (("match", table.match), ("not_match", table.not_match)):
+                for text in texts:
+                    if problem := policy.refutation(rule, text, wanted=key == "match"):
+                        yield Conflict(f"rule[{place}].{key}", problem, text)
+
+    def kept_apart(file: PolicyFile) -> Iterator[Conflict]:
+        reach = Policy.of(file, workspace).reach
+        for path in map(os.path.realpath, private):
+            for root in (reach.workspace, *reach.readable):
+                if path == root or path.startswith(root.rstrip("/") + "/"):
+                    yield Conflict(
+                        "paths.read" if root != reach.workspace else "",
+                        f"{display(root)} holds {display(path)}, which no tool may reach",
+                        hint="give agents a folder of their own",
+                    )
+
+    return (Check(("rule",), examples), Check(("paths.read",), kept_apart))
+
+
+def _refuse_if_open(path: Path) -> None:
+    """Raise ConfigError if anybody but this user and root could have written the policy, or replaced it."""
+    for place in (path, Path(os.path.realpath(path)).parent):
+        try:
+            status = place.stat()
+        except OSError:
+            return  # load_toml says it better
+        problem = ""
+        sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        if status.st_uid not in (0, os.geteuid()):
+            problem, hint = f"belongs to {_user(status.st_uid)}", f"chown it to {_user(os.geteuid())} or root"
+        elif status.st_mode & stat.S_IWOTH and not sticky:
+            problem, hint = "can be written by everybody", "chmod o-w"
+        elif status.st_mode & stat.S_IWGRP and not sticky and (others := _others(status.st_gid, status.st_uid)):
+            problem, hint = f"can be written by {others}", "chmod g-w"
+        if problem:
+            raise ConfigError(Fault(file=display(place), key="", found="", problem=problem, hint=hint))
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def _others(gid: int, uid: int) -> str:
+    """Return who else is in a group; empty if it is a user's own, as with umask 002."""
+    try:
+        group = grp.getgrgid(gid)
+    except KeyError:
+        return f"group {gid}"
+    owner = _user(uid)
+    members = {*group.gr_mem, *(each.pw_name for each in pwd.getpwall() if each.pw_gid == gid)} - {owner, "root"}
+    return f"the members of group {group.gr_name} ({', '.join(sorted(members)[:3])})" if members else ""

@@ -1,0 +1,123 @@
+"""Know what tools can reach at all: the workspace, and what `[paths] read` names. Rules choose within that.
+
+Paths are followed through every link before they are judged, so a link is judged by where it leads. What opens the
+file afterwards (tools/files.py, process.py) takes the followed path and refuses any link in it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from daemon.policy.lexer import Unreadable, Word
+
+MAX_NAMES = 1000  # what one * or ? may stand for; beyond that the line would not be readable anyway
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One path of a call."""
+
+    asked: str
+    """As the model wrote it."""
+    real: str
+    """Absolute, with every link followed."""
+    root: str
+    """The folder (or single file) that made it reachable."""
+    names: tuple[str, ...]
+    """What rules compare: relative to the workspace or absolute outside it; as followed, and as written."""
+
+    @property
+    def inside(self) -> str:
+        """The path relative to its root; `.` is the root itself."""
+        return os.path.relpath(self.real, self.root)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The folders tools may look into; all paths absolute and followed."""
+
+    workspace: str
+    readable: tuple[str, ...] = ()
+    on_disk: bool = True
+    """Follow links and expand * and ?; without it only the text of a path counts."""
+
+    @classmethod
+    def of(cls, workspace: Path, readable: Sequence[Path] = ()) -> Reach:
+        return cls(os.path.realpath(workspace), tuple(os.path.realpath(path) for path in readable))
+
+    def find(self, asked: str, *, writing: bool = False) -> Place:
+        """Follow a path; raise Unreadable if it leads to where tools may not go."""
+        if not asked or "\0" in asked:
+            raise Unreadable("a path is empty or holds a NUL", "name a file or folder of the workspace")
+        joined = self._absolute(asked)
+        real = os.path.realpath(joined) if self.on_disk else os.path.normpath(joined)
+        for root in (self.workspace, *(() if writing else self.readable)):
+            if _within(real, root):
+                return Place(asked, real, root, self._names(asked, real))
+        raise Unreadable(f"{asked} lies outside {self._described(writing=writing)}", self._instead())
+
+    def _absolute(self, path: str) -> str:
+        return path if path.startswith("/") else f"{self.workspace}/{path}"
+
+    def _names(self, asked: str, real: str) -> tuple[str, ...]:
+        written = os.path.normpath(self._absolute(asked))
+        return tuple(dict.fromkeys(self._name(path) for path in (real, written)))
+
+    def _name(self, path: str) -> str:
+        return os.path.relpath(path, self.workspace) if _within(path, self.workspace) else path
+
+    def _described(self, *, writing: bool) -> str:
+        return "the workspace" if writing or not self.readable else "what may be read"
+
+    def _instead(self) -> str:
+        return "paths are relative to the workspace" + "".join(f", or {path}" for path in self.readable[:8])
+
+    def expand(self, word: Word) -> tuple[Word, ...]:
+        """Return the file names that a word with * or ? stands for; itself if there are none, as in bash.
+
+        Names in the workspace begin with ./ so that none can be taken for an option.
+        """
+        if not self.on_disk:
+            return (word,)
+        absolute = word.pattern.startswith("/")
+        found = ["/" if absolute else "."]
+        for part in word.pattern.strip("/").split("/"):
+            found = [f"{folder.rstrip('/')}/{name}" for folder in found for name in self._matching(folder, part)]
+            if len(found) > MAX_NAMES:
+                raise Unreadable(f"{word.text} stands for more than {MAX_NAMES} names", "narrow it, or use find")
+        if not found:
+            return (word,)
+        return tuple(Word(name, pattern=word.pattern) for name in sorted(found))
+
+    def _matching(self, folder: str, part: str) -> list[str]:
+        if not part:
+            return [""]
+        if not any(char in part for char in "*?"):
+            return [part] if os.path.lexists(self._absolute(f"{folder}/{part}")) else []
+        if not any(_within(root, folder) for root in self.readable):
+            self.find(folder)  # on the way to what may be read, folders may be looked through
+        try:
+            with os.scandir(self._absolute(folder)) as entries:
+                names = [entry.name for entry in entries]
+        except OSError:
+            return []
+        return [name for name in names if fnmatchcase(name, part) and (name[0] != "." or part[0] == ".")]
+
+
+def refuse_devices(place: Place) -> None:
+    """Refuse what is neither file nor folder: reading it could wait, or go on, for ever."""
+    try:
+        mode = Path(place.real).stat().st_mode
+    except OSError:
+        return  # the program says best what is wrong with it
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise Unreadable(f"{place.asked} is neither a file nor a folder", "name a regular file")
+
+
+def _within(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")
