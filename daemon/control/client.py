@@ -58,6 +58,15 @@ class Client:
         self.path = path
         self.version = ""
         """The daemon's, known after the first answer."""
+        self._spare: _socket.socket | None = None
+        """A connection that is open already."""
+
+    @classmethod
+    def at(cls, path: str) -> Client:
+        """Return a client that has got through once; Unreachable if there is no daemon."""
+        client = cls(path)
+        client._spare = client.connect()
+        return client
 
     def ask(self, method: str, target: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the JSON answer. Unreachable, Lost, or Problem if the daemon says no."""
@@ -92,7 +101,7 @@ class Client:
             connection.close()
 
     def _request(self, method: str, target: str, body: Mapping[str, Any] | None) -> _socket.socket:
-        connection = self.connect()
+        connection, self._spare = self._spare or self.connect(), None
         data = json.dumps(body).encode() if body is not None else b""
         head = f"{method} {target} HTTP/1.1\r\nHost: agentd\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n"
         try:
@@ -123,13 +132,10 @@ def find(places: Iterator[str] | list[str]) -> Client:
     """Return a client for the first place where a daemon answers. Unreachable names all that were tried."""
     tried: list[tuple[str, str]] = []
     for place in places:
-        client = Client(place)
         try:
-            client.connect().close()
+            return Client.at(place)
         except Unreachable as error:
             tried += error.tried
-        else:
-            return client
     raise Unreachable(*tried)
 
 

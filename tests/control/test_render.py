@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from daemon.control.render import (
+    RUN_SIGNS,
+    SIGNS,
+    Page,
+    absolute,
+    columns,
+    cut,
+    relative,
+    size,
+    span,
+    squeeze,
+    toml_like,
+    when,
+)
+from daemon.models import Status
+
+CET = timezone(timedelta(hours=1), "CET")
+TODAY = datetime(2026, 11, 20, 9, 0, tzinfo=CET)
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        raise OSError
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    with Terminal() as stream:
+        yield stream
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1, "0 ms"),
+        (0.0123, "12 ms"),
+        (0.9994, "999 ms"),
+        (1, "1.0 s"),
+        (9.94, "9.9 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (60, "1 min"),
+        (3599, "59 min"),
+        (3600, "1 h"),
+        (3900, "1 h 5 min"),
+        (36_000 + 300, "10 h"),
+        (86_400, "1 d"),
+        (40 * 86_400, "40 d"),
+    ],
+)
+def test_lengths_of_time_have_one_or_two_units(seconds: float, text: str) -> None:
+    assert span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        (TODAY, "09:00 CET"),
+        (TODAY + timedelta(hours=5), "14:00 CET"),
+        (TODAY + timedelta(days=3), "Mon 09:00 CET"),
+        (TODAY - timedelta(days=6), "Sat 09:00 CET"),
+        (TODAY + timedelta(days=7), "27 Nov 09:00 CET"),
+        (TODAY + timedelta(days=70), "29 Jan 2027 09:00 CET"),
+    ],
+)
+def test_a_moment_names_its_zone_and_the_day_where_it_is_not_today(at: datetime, text: str) -> None:
+    assert absolute(at, TODAY) == text
+
+
+def test_a_moment_is_told_absolutely_and_relatively() -> None:
+    assert relative(TODAY, TODAY) == "now"
+    assert relative(TODAY + timedelta(minutes=5), TODAY) == "in 5 min"
+    assert relative(TODAY - timedelta(hours=3), TODAY) == "3 h ago"
+    assert when(None, TODAY, never="never") == "never"
+    assert when("2026-11-20T08:00:00.000Z", datetime.now(UTC).astimezone()).endswith(" ago)")
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1200, "1.2 kB"), (159_744, "160 kB"), (3e12, "3.0 TB")]
+)
+def test_sizes_are_rounded(count: float, text: str) -> None:
+    assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "width"),
+    [("abc", 3), ("日报", 4), ("한글", 4), ("ｆｕｌｌ", 8), ("é", 1), ("e\N{COMBINING ACUTE ACCENT}", 1), ("✓…", 2)],
+)
+def test_wide_and_combining_characters_are_counted_as_a_terminal_shows_them(text: str, width: int) -> None:
+    assert columns(text) == width
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "left"),
+    [
+        ("abcdef", 6, "abcdef"),
+        ("abcdef", 5, "abcd…"),
+        ("日报日报", 8, "日报日报"),
+        ("日报日报", 7, "日报日…"),
+        ("日报日报", 6, "日报…"),
+    ],
+)
+def test_a_cut_never_splits_a_wide_character_or_passes_the_width(text: str, width: int, left: str) -> None:
+    assert cut(text, width) == left
+    assert columns(left) <= width
+
+
+@pytest.mark.parametrize(
+    ("widths", "room", "left"),
+    [
+        ([10, 20, 30], 60, [10, 20, 30]),
+        ([10, 20, 30], 50, [10, 20, 20]),
+        ([10, 20, 30], 35, [10, 13, 12]),
+        ([10, 20, 30], 5, [10, 12, 12]),
+    ],
+)
+def test_the_elastic_column_gives_way_first_and_none_vanishes(widths: list[int], room: int, left: list[int]) -> None:
+    squeeze(widths, room, first=2)
+    assert widths == left
+
+
+def test_a_table_in_a_file_is_whole_and_plain() -> None:
+    stream = io.StringIO()
+    Page(stream, {}).table(["", "NAME", "TEXT"], [("failed", "a", "x" * 300), ("ok", "bb", "two\nlines")])
+    first, second, third = stream.getvalue().splitlines()
+    assert first == "   NAME  TEXT"
+    assert second == "x  a     " + "x" * 300  # a StringIO says nothing of UTF-8
+    assert third == "+  bb    two lines"
+
+
+def test_a_table_on_a_terminal_fits_and_wide_cells_line_up(terminal: Terminal) -> None:
+    rows = [("ok", "日报", "长" * 100, "end."), ("ok", "abcd", "short", "end.")]
+    Page(terminal, {"NO_COLOR": "1"}).table(["", "NAME", "TEXT", "LAST"], rows, elastic=2)
+    lines = terminal.getvalue().splitlines()
+    assert {columns(line) for line in lines} == {80}
+    assert {columns(line.partition("end")[0]) for line in lines[1:]} == {76}
+
+
+def test_control_characters_reach_files_but_no_terminal(terminal: Terminal) -> None:
+    evil = "a\x1b[2Jb\n\tc\x9b"
+    assert Page(terminal, {}).safe(evil) == "a\ufffd[2Jb\n\tc\ufffd"
+    assert Page(io.StringIO(), {}).safe(evil) == evil
+
+
+def test_every_status_has_a_sign_and_no_sign_is_wide() -> None:
+    assert set(RUN_SIGNS) == set(Status)
+    assert {columns(sign) for sign, _ in SIGNS.values()} == {1}
+
+
+def test_a_definition_is_shown_as_dotted_keys() -> None:
+    value = {"enabled": True, "trigger": {"cron": "30 8 * * *", "at": None}, "gather": [{"name": "host"}], "tools": []}
+    assert toml_like(value) == ["enabled = true", 'trigger.cron = "30 8 * * *"', 'gather[0].name = "host"']
+    assert toml_like({"prompt": "one\ntwo\n"}) == ['prompt = """one\ntwo"""']
