@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Container, Iterable, Iterator, Sequence
+from datetime import date
+from functools import lru_cache
 from typing import NamedTuple
 
 from daemon.memory.tokens import VERSION, index_text
@@ -166,8 +168,12 @@ def _rows(connection: sqlite3.Connection, condition: str, values: tuple[int, ...
 
 
 def _date(at: int) -> str:
+    return _words_of(moment(at).date())
+
+
+@lru_cache(maxsize=64)
+def _words_of(day: date) -> str:
     """Return the words by which people name a day, in both languages."""
-    day = moment(at)
     month, weekday, chinese = _MONTHS[day.month - 1], _DAYS[day.weekday()], "一二三四五六日"[day.weekday()]
     numbers = f"{day:%Y-%m-%d} {day.day} {day.month}"
     return index_text(f"{numbers} {month} {month[:3]} {weekday} 周{chinese} 星期{chinese}")

@@ -22,7 +22,7 @@ from daemon.models import SegmentType
 from daemon.store.rows import clean
 
 # More candidates than these change nothing in the first ten.
-POOL = 100
+POOL = 64
 
 _EXACT = 2.0
 _RUN = 0.15

@@ -51,6 +51,8 @@ def by_ids(connection: sqlite3.Connection, ids: Iterable[int]) -> dict[int, Text
         (f"{_ITEMS} WHERE id IN ", [-id_ for id_ in wanted if id_ < 0]),
     ):
         if numbers:
+            # Padded with ids that no row has: each new length would be a new statement to prepare.
+            numbers += [0] * ((1 << (len(numbers) - 1).bit_length()) - len(numbers))
             rows = connection.execute(f"{select}({', '.join('?' * len(numbers))})", numbers)
             found |= {row[0]: Text._make(row) for row in rows}
     return found

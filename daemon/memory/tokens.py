@@ -79,7 +79,9 @@ class Query(NamedTuple):
 
 def index_text(text: str) -> str:
     """Return the words of a text as they go into the index, separated by blanks."""
-    text = _LATIN.sub(_base, _normal(text))
+    text = _normal(text)
+    if not _BASE.keys().isdisjoint(_LATIN.findall(text.lower())):  # most texts have none, and looking is cheap
+        text = _LATIN.sub(_base, text)
     return text if text.isascii() else _CJK.sub(_pairs_and_characters, text)
 
 
