@@ -4,10 +4,12 @@ The rooms, in the order a run walks through them:
 
 crontab.py      when a schedule fires, as values: parse, next, prev
 schedule.py     cron, every, at, on_start as one thing with `next` and `prev`
-definitions.py  read TOML strictly: all faults at once, each with its place
+definitions/    read TOML strictly: all faults at once, each with its place
 config.py       config.toml as a value
-routines.py     one routine file as a value; what changed between two folders of them
-engine.py       the alarm clock: claims each slot once, hands a run id on
+routines/       one routine file as a value; what changed between two folders of them
+due.py          what becomes of a slot, decided from values
+ledger.py       slots settled and claimed in the journal, each once
+engine.py       the alarm clock: wakes up, lets the ledger settle, hands run ids on
 executors.py    who lives which run, and how many at once
 run.py          the life of a run on one screen
 host.py         what runs find around themselves

@@ -25,12 +25,14 @@ from daemon.control.server import Server
 from daemon.control.surface import Surface
 from daemon.control.views import CheckView, ProcessView, ReloadView, fault_views, iso
 from daemon.delivery import CHANNELS, Outbox
+from daemon.due import may_resume
 from daemon.engine import RoutineEngine
 from daemon.errors import ConfigError, Fault
 from daemon.events import Events
 from daemon.executors import LocalExecutor
 from daemon.functions import FunctionRegistry
 from daemon.host import Providers, RunHost
+from daemon.ledger import schedule_of
 from daemon.log import configure
 from daemon.memory import Memory
 from daemon.models import Json, Run, new_id
@@ -38,8 +40,8 @@ from daemon.notify import Notifier
 from daemon.policy import Policy
 from daemon.redact import Secrets
 from daemon.reload import Reloads
-from daemon.routines import Loaded, against, load_folder
-from daemon.run import live
+from daemon.routines import Loaded, Routine, against, load_folder
+from daemon.run import give_up, live
 from daemon.store import Database, Journal, lock_state
 from daemon.tools import files, finish, self_info, shell, sysinfo
 from daemon.tools import memory as memory_tools
@@ -76,6 +78,7 @@ class App:
     engine: RoutineEngine
     executor: LocalExecutor
     outbox: Outbox
+    host: RunHost
     boot: datetime
     owner: str
     """Who holds the leases of this process."""
@@ -110,9 +113,9 @@ class App:
                 app.providers.get(config.provider)  # a missing key is told at start, not at 08:30
                 app.registry = app._tools(workspace)
                 app.outbox = Outbox(journal=app.journal, channels=CHANNELS, clock=app.clock, workspace=workspace)
-                host = RunHost(app, workspace)
+                app.host = RunHost(app, workspace)
                 app.executor = LocalExecutor(
-                    lambda run_id: live(run_id, host),
+                    lambda run_id: live(run_id, app.host),
                     max_concurrent=config.daemon.max_concurrent,
                     clock=app.clock.now,
                 )
@@ -138,7 +141,7 @@ class App:
         registry = FunctionRegistry()
         finish.register(registry)
         sysinfo.register(registry)
-        files.register(registry, readable=self.policy.readable)
+        files.register(registry, readable=self.policy.reach.readable)
         shell.register(registry, limits=self.policy.limits)
         memory_tools.register(registry, self.memory)
         self_info.register(registry, self.describe)
@@ -266,7 +269,8 @@ class App:
             self._retired.append(self.providers)  # runs under way still ask them
             self.providers = providers
         loaded = await self._definitions()
-        changes = await self.engine.reload(loaded)
+        self.zone = ZoneInfo(config.timezone or host_zone())
+        changes = await self.engine.reload(loaded, zone=self.zone.key)
         faults = [fault for error in loaded.faults.values() for fault in error.faults]
         if changes or config != old:
             log.info("definitions.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed)
@@ -289,6 +293,20 @@ class App:
         await self.outbox.flush()
         return await self.journal.get(run.id)
 
+    async def _left_over(self) -> list[Run]:
+        """Return the runs of an earlier process that are still worth going on with; the others end as interrupted."""
+        going_on = []
+        for run in await self.journal.recover(self.owner):
+            routine = Routine.restore(await self.journal.definition(run.definition))
+            steps = await self.journal.steps(run.id)
+            alive = max(filter(None, (run.created, run.started, steps[-1].at if steps else None)))
+            schedule = schedule_of(routine, zone=self.zone.key)
+            if run.event is not None or may_resume(schedule, run.slot, self.boot - alive):
+                going_on.append(run)
+            else:
+                await give_up(run, routine, self.host)
+        return going_on
+
     async def serve(self, announce: Callable[[App], None]) -> None:
         """Live until SIGTERM or SIGINT; SIGHUP reads the definitions again. `announce` is told when all is ready."""
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
@@ -304,7 +322,7 @@ class App:
             ]
             await self.memory.seed(self._seeds())
             # what an earlier process left goes first: it has waited longest
-            await self.executor.submit_all(await self.journal.recover(self.owner))
+            await self.executor.submit_all(await self._left_over())
             await self.engine.start(await self._definitions())
             await server.ready()
             reloads = Reloads(self.reload, self._definition_folders)

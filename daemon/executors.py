@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from functools import partial
@@ -28,15 +27,21 @@ class Executor(Protocol):
 
 
 class LocalExecutor:
-    """Live runs as tasks of this process, at most `max_concurrent` at a time, first come, first served."""
+    """Live runs as tasks of this process, at most `max_concurrent` at a time, first come, first served.
+
+    Two runs of one routine never live beside each other: what queues or cancels its forerunner waits for its end.
+    """
 
     def __init__(
         self, live: Callable[[str], Awaitable[Run | None]], *, max_concurrent: int, clock: Callable[[], datetime]
     ) -> None:
         self._live, self._max, self._clock = live, max_concurrent, clock
-        self.running: dict[str, asyncio.Task[None]] = {}
-        self._ready: deque[str] = deque()
-        self._later: list[tuple[datetime, str]] = []
+        self.running: dict[str, asyncio.Task[Run | None]] = {}
+        self._ready: dict[str, str] = {}
+        """Routines by run, in the order they came."""
+        self._later: list[tuple[datetime, str, str]] = []
+        self._lively: set[str] = set()
+        """Routines of which a run is lived now."""
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -45,11 +50,10 @@ class LocalExecutor:
     async def submit(self, run: Run) -> None:
         """Live the run as soon as there is room, not before its `not_before`."""
         if run.not_before is not None and run.not_before > self._clock():
-            heapq.heappush(self._later, (run.not_before, run.id))
+            heapq.heappush(self._later, (run.not_before, run.id, run.routine))
             self._arm()
-        elif run.id not in self.running and run.id not in self._ready:
-            self._ready.append(run.id)
-            self._next()
+        else:
+            self._line_up(run.id, run.routine)
 
     async def submit_all(self, runs: Iterable[Run]) -> None:
         """Take up what an earlier process left."""
@@ -58,7 +62,7 @@ class LocalExecutor:
 
     def queue_position(self, run_id: str) -> int | None:
         """Return how many runs stand before this one, or None if it does not wait for room."""
-        return self._ready.index(run_id) if run_id in self._ready else None
+        return list(self._ready).index(run_id) if run_id in self._ready else None
 
     def interrupt(self, run_id: str) -> bool:
         """Stop the run where it is, tools included; the journal says whether that cancels or suspends it."""
@@ -84,26 +88,40 @@ class LocalExecutor:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _next(self) -> None:
-        while self._ready and len(self.running) < self._max and not self._stopping:
-            run_id = self._ready.popleft()
-            self._idle.clear()
-            task = asyncio.create_task(self._one(run_id), name=f"run {run_id}")
-            self.running[run_id] = task
-            task.add_done_callback(partial(self._done, run_id))
+    def _line_up(self, run_id: str, routine: str) -> None:
+        if run_id not in self.running:
+            self._ready.setdefault(run_id, routine)
+            self._next()
 
-    async def _one(self, run_id: str) -> None:
+    def _next(self) -> None:
+        """Start what there is room for, passing over routines that are busy."""
+        if self._stopping or len(self.running) >= self._max:
+            return
+        for run_id, routine in list(self._ready.items()):
+            if routine in self._lively:
+                continue
+            del self._ready[run_id]
+            self._lively.add(routine)
+            self._idle.clear()
+            task = self.running[run_id] = asyncio.create_task(self._one(run_id), name=f"run {run_id}")
+            task.add_done_callback(partial(self._done, run_id, routine))
+            if len(self.running) >= self._max:
+                return
+
+    async def _one(self, run_id: str) -> Run | None:
         try:
-            run = await self._live(run_id)
+            return await self._live(run_id)
         except Exception:  # one run's fault must not stop the others; the run is taken up again at the next start
             log.exception("run.crashed", run=run_id)
-            return
-        if run is not None and run.status is Status.QUEUED and run.not_before is not None:
-            heapq.heappush(self._later, (run.not_before, run.id))
-            self._arm()
+            return None
 
-    def _done(self, run_id: str, _task: asyncio.Task[None]) -> None:
+    def _done(self, run_id: str, routine: str, task: asyncio.Task[Run | None]) -> None:
         self.running.pop(run_id, None)
+        self._lively.discard(routine)
+        run = None if task.cancelled() else task.result()
+        if run is not None and run.status is Status.QUEUED:  # put off: it is ours to try again
+            heapq.heappush(self._later, (run.not_before or self._clock(), run_id, routine))
+            self._arm()
         self._next()
         if not self.running:
             self._idle.set()
@@ -120,8 +138,6 @@ class LocalExecutor:
     def _ripen(self) -> None:
         now = self._clock()
         while self._later and self._later[0][0] <= now:
-            _, run_id = heapq.heappop(self._later)
-            if run_id not in self.running and run_id not in self._ready:
-                self._ready.append(run_id)
-        self._next()
+            _, run_id, routine = heapq.heappop(self._later)
+            self._line_up(run_id, routine)
         self._arm()

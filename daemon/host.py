@@ -118,7 +118,10 @@ class RunHost:
         self._executor = ToolExecutor(rooms.registry)
         self._policy = _PolicyInForce(rooms)
         self.journal, self.events, self.owner = rooms.journal, rooms.events, rooms.owner
-        self.zone = rooms.zone.key
+
+    @property
+    def zone(self) -> str:
+        return self._rooms.zone.key
 
     def now(self) -> datetime:
         return self._rooms.clock.now()

@@ -66,11 +66,17 @@ class Recorder:
 class Host(Protocol):
     """What a run finds around itself."""
 
-    journal: Journal
-    events: Events
-    owner: str
-    zone: str
-    """In which reports are dated whose routine names no zone."""
+    @property
+    def journal(self) -> Journal: ...
+    @property
+    def events(self) -> Events: ...
+    @property
+    def owner(self) -> str:
+        """Who holds the leases."""
+
+    @property
+    def zone(self) -> str:
+        """The zone in which reports are dated whose routine names none."""
 
     def now(self) -> datetime: ...
     def redact(self, text: str) -> str: ...
@@ -100,9 +106,21 @@ async def live(run_id: str, host: Host) -> Run | None:
         except Fenced:
             log.warning("run.fenced")  # somebody else lives it now; not a word more is written
         except StoreFull as error:
-            # its journal is whole: it goes on at the next start; a full disk needs no traceback
-            log.error("run.stuck", detail=str(error))  # noqa: TRY400
+            log.error("run.stuck", detail=str(error))  # noqa: TRY400  # a full disk needs no traceback
+            return await _when_there_is_room(run, host)
     return None
+
+
+async def _when_there_is_room(run: Run, host: Host) -> Run | None:
+    """Hold the run where its journal ends until the disk takes writes again, then let it go on from there."""
+    while True:
+        await asyncio.sleep(ROOM_EVERY)
+        try:
+            return await host.journal.suspend(run, detail="the disk was full")
+        except Fenced:
+            return None
+        except StoreFull:
+            continue
 
 
 async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
@@ -142,6 +160,7 @@ async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
     return await asyncio.shield(_end(run, routine, reply.status, host, reply=reply, detail=reply.detail))
 
 
+ROOM_EVERY = 30.0  # seconds between looks at a full disk: nothing tells us when somebody has made room
 # A person who starts a run, and the first one ever, do not wait for something to change.
 UNGATED = frozenset({"manual", "first_run", "once"})
 
@@ -189,6 +208,14 @@ async def _end(
     host.wake_outbox()
     log.info("run.finished", status=run.status.value, detail=run.detail, tokens=run.usage.total, silent=run.silent)
     return run
+
+
+async def give_up(run: Run, routine: Routine, host: Host) -> None:
+    """End a run that broke off so long ago that its slot would not be started any more."""
+    taken = await host.journal.take(run.id, owner=host.owner)
+    if taken is not None:
+        detail = "the daemon was down for so long that its slot would not be started any more"
+        await _end(taken, routine, Status.INTERRUPTED, host, detail=detail)
 
 
 async def _put_off(run: Run, routine: Routine, host: Host, record: Recorder, error: Retryable) -> Run:

@@ -10,7 +10,7 @@ NOW = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 
 
 def run(id_, **changes):
-    fields = {"routine": "r", "definition": "d", "trigger": "manual", "slot": NOW, "created": NOW}
+    fields = {"routine": f"routine of {id_}", "definition": "d", "trigger": "manual", "slot": NOW, "created": NOW}
     return Run(id=id_, **{**fields, **changes})
 
 
@@ -143,3 +143,15 @@ async def test_one_run_can_be_interrupted_alone():
     lives.go.set()
     await executor.idle()
     assert lives.stopped == ["a"]
+
+
+async def test_runs_of_one_routine_wait_for_each_other_while_others_pass():
+    lives = Lives()
+    executor = LocalExecutor(lives, max_concurrent=3, clock=lambda: NOW)
+    for name, routine in (("a1", "a"), ("a2", "a"), ("b1", "b")):
+        await executor.submit(run(name, routine=routine))
+    await turns()
+    assert lives.begun == ["a1", "b1"]
+    lives.go.set()
+    await executor.idle()
+    assert lives.begun == ["a1", "b1", "a2"]
