@@ -132,8 +132,9 @@ class Slots:
     ) -> None:
         """Write down `count` slots from `first` to `last` that are not started.
 
-        They join the row before them if nothing came between and it says the same. What is accounted for already is
-        not counted again: the same call twice changes nothing, and of a longer stretch only its new end is added.
+        To be told in the order they fell due: they join the row before them if that says the same, and a row takes
+        every moment between its first and its last. What is accounted for already is not counted again: the same
+        call twice changes nothing, and of a longer stretch only its new end is added.
         """
         now = stamp(self._clock())
         told = (stamp(first), stamp(last), count)
