@@ -41,13 +41,13 @@ class Rule(Generic[M]):
 
 def load_toml(path: Path, model: type[M], rules: Sequence[Rule[M]] = ()) -> M:
     """Return the file as a `model`; raise ConfigError with all its faults."""
-    return parse(read_toml(path), model, file=display(path), rules=rules)
+    return parse(read_toml(path), model, file=path, rules=rules)
 
 
 def read_toml(path: Path) -> Json:
     """Return the file's tables; raise ConfigError if it cannot be read or is not TOML."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")  # some editors put a byte order mark first; it means nothing
+        text = path.read_bytes().decode().removeprefix("\ufeff")  # a byte order mark, as some editors write it
         return tomllib.loads(text)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
@@ -62,15 +62,15 @@ def read_toml(path: Path) -> Json:
     raise ConfigError(fault)
 
 
-def parse(data: Json, model: type[M], *, file: str, rules: Sequence[Rule[M]] = ()) -> M:
+def parse(data: Json, model: type[M], *, file: str | Path, rules: Sequence[Rule[M]] = ()) -> M:
     """Return parsed TOML as a `model`; raise ConfigError with all its faults."""
     try:
         value = model.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(*_faults(error, data, model, file, rules)) from None
-    faults = [as_fault(conflict, file) for rule in rules for conflict in rule.check(value)]
-    if faults:
-        raise ConfigError(*faults)
+        raise ConfigError(*_faults(error, data, model, display(file), rules)) from None
+    conflicts = [conflict for rule in rules for conflict in rule.check(value)]
+    if conflicts:
+        raise ConfigError(*(as_fault(conflict, display(file)) for conflict in conflicts))
     return value
 
 

@@ -25,7 +25,7 @@ def load_routine(path: Path) -> Routine:
     name = path.name.removesuffix(".toml")
     faults = list(_name_faults(name, path))
     try:
-        definition = parse(read_toml(path), Definition, file=display(path), rules=RULES)
+        definition = parse(read_toml(path), Definition, file=path, rules=RULES)
     except ConfigError as error:
         raise ConfigError(*faults, *error.faults) from None
     if faults:
