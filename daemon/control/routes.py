@@ -5,8 +5,9 @@ Every POST is an act of the operator and is remembered as such: gates ask how lo
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from heapq import nsmallest
@@ -45,6 +46,7 @@ from daemon.models import DeliveryStatus, Json, Run, Status
 Handler = Callable[..., Any]
 
 FIRES_SHOWN = 3
+AT_ONCE = 100  # routines, before others get the loop: some 3 ms
 WHOLE_LIST = 500  # routines and slots on one page by default: a person's are a handful, a fleet's come in a few pages
 
 
@@ -62,7 +64,7 @@ async def show_status(surface: Surface) -> StatusView:
             invalid=states.count("invalid"),
         ),
         counts=await surface.journal.counts(),
-        next=_fires(surface, FIRES_SHOWN),
+        next=await _fires(surface, FIRES_SHOWN),
         active=[run_brief(run, None) for run in active],
     )
 
@@ -72,7 +74,7 @@ async def list_routines(surface: Surface, *, limit: Limit = WHOLE_LIST, cursor: 
     names, following = _part(_names(surface), limit, cursor)
     last = await surface.journal.last_runs()
     words = await _delivery_words(surface, [last[name] for name in names if name in last])
-    views = [_routine_view(surface, name, last.get(name), words) for name in names]
+    views = [_routine_view(surface, name, last.get(name), words) async for name in _by_and_by(names)]
     return Page(items=views, next=following)
 
 
@@ -97,7 +99,7 @@ async def next_of_routine(surface: Surface, *, name: str, count: Count = FIRES_S
 
 async def next_of_all(surface: Surface, *, count: Count = 10) -> Page[FireView]:
     """List the next starts of all routines, the soonest first."""
-    return Page(items=_fires(surface, count), next=None)
+    return Page(items=await _fires(surface, count), next=None)
 
 
 async def list_runs(
@@ -267,7 +269,7 @@ def _following(found: Sequence[object], end: int) -> str | None:
 
 def _state(surface: Surface, name: str) -> str:
     routine = surface.engine.routines.get(name)
-    if name in surface.engine.faults or routine is None:
+    if routine is None:
         return "invalid"
     if not routine.enabled:
         return "disabled"
@@ -276,12 +278,22 @@ def _state(surface: Surface, name: str) -> str:
 
 
 def _due(surface: Surface, name: str, count: int) -> Sequence[datetime]:
-    return surface.engine.next_fires(name, count) if name in surface.engine.routines else ()
+    return surface.engine.next_fires(name, count) if _state(surface, name) == "on" else ()
 
 
-def _fires(surface: Surface, count: int) -> list[FireView]:
-    due = ((at, name) for name in surface.engine.routines for at in _due(surface, name, count))
-    return [FireView(routine=name, at=iso(at)) for at, name in nsmallest(count, due)]
+async def _by_and_by(names: Iterable[str]) -> AsyncIterator[str]:
+    """Yield the names, letting others have the loop now and then: a schedule takes some 30 µs to answer."""
+    for number, name in enumerate(names, 1):
+        yield name
+        if number % AT_ONCE == 0:
+            await asyncio.sleep(0)
+
+
+async def _fires(surface: Surface, count: int) -> list[FireView]:
+    """Return the soonest starts of all routines; a routine whose first one is not among them has none there."""
+    firsts = [(due[0], name) async for name in _by_and_by(_names(surface)) if (due := _due(surface, name, 1))]
+    soon = [(at, name) for _, name in nsmallest(count, firsts) for at in _due(surface, name, count)]
+    return [FireView(routine=name, at=iso(at)) for at, name in nsmallest(count, soon)]
 
 
 def _routine_view(surface: Surface, name: str, last: Run | None, words: Mapping[str, str | None]) -> RoutineView:

@@ -58,7 +58,7 @@ def _active_row(run: Mapping[str, Any], today: Any) -> tuple[str, str, str]:
 
 def list_routines(call: Call) -> int:
     """List every routine: when it runs, how it last went."""
-    routines = call.pages("/v1/routines?limit=1000")
+    routines = call.pages("/v1/routines?limit=200")
     if routines is None:
         return DONE
     if not routines:

@@ -35,7 +35,7 @@ async def test_status_tells_where_the_daemon_lives_what_runs_and_what_is_next(ho
     assert status["version"] == "0.0.test"
     assert status["routines"] == {"on": 1, "paused": 1, "disabled": 0, "invalid": 1}
     assert [each["id"] for each in status["active"]] == [run.id]
-    assert status["next"][0] == {"routine": "heartbeat", "at": "2026-11-20T09:30:00.000Z"}
+    assert status["next"][0] == {"routine": "daily-report", "at": "2026-11-21T09:00:00.000Z"}  # the other one is paused
     assert status["counts"]["runs"] == {"running": 1}
 
 
