@@ -112,6 +112,11 @@ class ProviderConfig(Table):
     replies: Items[str | JsonTable] = ()
     """Kind scripted: what it answers, in order."""
 
+    def settings(self) -> dict[str, Any]:
+        """Return what `create_provider` takes of this table; kind and key go their own ways."""
+        taken = self.model_dump(exclude={"kind", "api_key", "api_key_file", "api_key_env"}, exclude_defaults=True)
+        return {**taken, "timeout": self.timeout.total_seconds()}
+
     def secret(
         self, name: str, *, env: Mapping[str, str], folder: Path = Path(), file: str = "config.toml"
     ) -> SecretStr | None:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from daemon.config import Config, load_config
@@ -14,6 +14,7 @@ from daemon.definitions import display, read_toml
 from daemon.errors import ConfigError, Fault
 from daemon.places import config_places, find_state
 from daemon.policy import Policy
+from daemon.providers import create_provider
 from daemon.routines import against, load_folder
 
 # The tools that ship with us; a test compares them with those of a real daemon, which is too much to start for a check.
@@ -62,6 +63,7 @@ def examine(file: Path, *, env: Mapping[str, str], state: Path, tools: Collectio
     try:
         config = load_config(file)
         providers = config.provider_names
+        found.faults += _provider_faults(config)
     except ConfigError as error:
         found.faults += error.faults
         config, providers = _rest_of(file)
@@ -93,6 +95,17 @@ def _rest_of(file: Path) -> tuple[Config, frozenset[str]]:
     providers = data.get("providers")
     names = frozenset({*providers, "offline"} if isinstance(providers, dict) else {"offline"})
     return Config.model_validate(paths).at(file), names
+
+
+def _provider_faults(config: Config) -> list[Fault]:
+    """Return what the providers themselves say of their tables, such as of a capability that does not exist."""
+    faults: list[Fault] = []
+    for name, table in config.providers.items():
+        try:
+            create_provider(table.kind, name=name, api_key="not looked at here", **table.settings())
+        except ConfigError as error:
+            faults += (replace(fault, file=display(config.file)) for fault in error.faults)
+    return faults
 
 
 def _missing_keys(config: Config, names: Collection[str], env: Mapping[str, str]) -> list[str]:

@@ -81,3 +81,14 @@ def test_no_config_anywhere_is_told_with_the_places_that_were_tried(capsys: pyte
     assert "config.toml: not found in " in told
     assert "/etc/agentd/config.toml" in told
     assert "`agentd init` writes one" in told
+
+
+def test_what_a_provider_cannot_use_is_told_before_it_is_asked(folder: Path) -> None:
+    (folder / "config.toml").write_text(
+        '[providers.a]\nkind = "claude"\nmodel = "m"\ncapabilities = { tool = true }\n'
+        '[providers.b]\nkind = "scripted"\nreplies = [{ txt = "x" }]\n'
+        '[providers.c]\nkind = "open_source"\nmodel = "m"\nbase_url = "http://127.0.0.1:1/v1"\ntimeout = "9s"\n'
+    )
+    found = examine(folder / "config.toml", env={}, state=folder)
+    assert [fault.key for fault in found.faults] == ["providers.a.capabilities.tool", "providers.b.replies"]
+    assert {fault.file for fault in found.faults} == {str(folder / "config.toml")}
