@@ -75,20 +75,21 @@ class Call:
         self.out.say(self.client.text(method, target, body))
         return None
 
-    def pages(self, target: str) -> list[Any] | None:
-        """Return all items of a list, like `ask`."""
-        join = "&" if "?" in target else "?"
+    def items(self, target: str) -> list[Any]:
+        """Return all items of a list, however many pages they come in."""
         answer = self.client.ask("GET", target)
         items = list(answer["items"])
         while answer["next"] is not None:
-            answer = self.client.ask("GET", f"{target}{join}cursor={quote(answer['next'])}")
+            answer = self.client.ask("GET", f"{target}&cursor={quote(answer['next'])}")
             items += answer["items"]
-        if not self.json:
-            return items
+        return items
+
+    def say_json(self, value: Any) -> int:
+        """Print what was put together from several answers."""
         import json
 
-        self.out.say(json.dumps({"items": items, "next": None}, ensure_ascii=False))
-        return None
+        self.out.say(json.dumps(value, ensure_ascii=False))
+        return DONE
 
 
 def exit_code_of(status: str, deliveries: Iterable[str]) -> int:
@@ -104,19 +105,14 @@ def quote(text: str) -> str:
 
 
 def start_command() -> str:
-    """Return what starts the daemon here."""
-    home = os.path.expanduser("~")  # noqa: PTH111 - pathlib costs 3 ms
-    if os.path.exists(f"{home}/.config/systemd/user/agentd.service"):  # noqa: PTH110
-        return "systemctl --user start agentd"
-    if os.path.exists("/etc/systemd/system/agentd.service"):  # noqa: PTH110
-        return "systemctl start agentd"
-    beside = os.path.join(os.path.dirname(sys.argv[0]), "agentd")  # noqa: PTH118, PTH120
-    return beside if os.path.dirname(sys.argv[0]) and os.path.exists(beside) else "agentd"  # noqa: PTH110, PTH120
-
-
-def fault_line(fault: dict[str, str]) -> str:
-    """Return one fault of a file as a line."""
-    place = f"{fault['file']}: {fault['key']}" if fault["key"] else fault["file"]
-    found = f" (found {fault['found']})" if fault["found"] else ""
-    hint = f"; {fault['hint']}" if fault["hint"] else ""
-    return f"{place}: {fault['problem']}{found}{hint}"
+    """Return what starts the daemon here: its unit if one is installed, else the command beside this one."""
+    units = (
+        (f"{os.environ.get('HOME', '')}/.config/systemd/user/agentd.service", "systemctl --user start agentd"),
+        ("/etc/systemd/system/agentd.service", "systemctl start agentd"),
+    )
+    for unit, command in units:
+        if os.access(unit, os.F_OK):
+            return command
+    folder, slash, _ = sys.argv[0].rpartition("/")
+    beside = f"{folder}/agentd"
+    return beside if slash and os.access(beside, os.X_OK) else "agentd"

@@ -20,7 +20,6 @@ from daemon.control.call import (
     USAGE,
     Call,
     exit_code_of,
-    fault_line,
     start_command,
 )
 from daemon.control.client import Lost, Problem, Unreachable
@@ -197,7 +196,7 @@ def _say_problem(error: Problem) -> int:
     if faults := error.body.get("faults"):
         sys.stderr.write("agentctl: nothing was changed, as there are faults:\n")
         for fault in faults:
-            sys.stderr.write(f"  {fault_line(fault)}\n")
+            sys.stderr.write(f"  {fault['text']}\n")
     else:
         sys.stderr.write(f"agentctl: {error}\n")
     return OF_PROBLEM.get(error.code, NOT_SUCCEEDED)

@@ -23,6 +23,7 @@ class Progress:
         self._under_way: dict[str, tuple[str, str, float]] = {}
         self._said = ""
         self._since = time.monotonic()
+        self._thinker = "at work"
         self._transient = False
 
     def show(self, event: Mapping[str, Any]) -> None:
@@ -31,6 +32,7 @@ class Progress:
             case "thinking":
                 self._say_intent()
                 self._since = time.monotonic()
+                self._thinker = f"{event['provider']} is thinking" if event.get("provider") else "thinking"
             case "tool_started":
                 self._say_intent()
                 call = event.get("call") or event["tool"]
@@ -54,7 +56,7 @@ class Progress:
             since = min(begun for _, _, begun in self._under_way.values())
             doing = ", ".join(f"{tool} {args}".strip() for tool, args, _ in self._under_way.values())
         else:
-            since, doing = self._since, "thinking"
+            since, doing = self._since, self._thinker
         seconds = int(time.monotonic() - since)
         text = f"{one_line(self._page.safe(doing))}" + (f"  {span(seconds)}" if seconds else "")
         text = self._page.paint(self._page.cut(text, (self._page.width or 80) - 3), DIM)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.control.call import DONE, NOT_SUCCEEDED, Call, fault_line, quote
+from daemon.control.call import DONE, NOT_SUCCEEDED, Call, quote
 from daemon.control.client import Lost, Unreachable
 from daemon.control.render import BOLD, DIM, RED, YELLOW, now, one_line, relative, short, size, span, when, words
 from daemon.control.render import moment as at
@@ -10,6 +10,7 @@ from daemon.control.render import moment as at
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
     from typing import Any
 
 PATIENCE_FOR_CANCEL = 10  # seconds; a tool's process tree is stopped in a few
@@ -51,16 +52,16 @@ def _counted(numbers: Mapping[str, int] | None) -> str:
     return ", ".join(f"{number} {words(name)}" for name, number in (numbers or {}).items() if number) or "none"
 
 
-def _active_row(run: Mapping[str, Any], today: Any) -> tuple[str, str, str]:
+def _active_row(run: Mapping[str, Any], today: datetime) -> tuple[str, str, str]:
     since = f"for {span((today - at(run['started'])).total_seconds())}" if run["started"] else "not started yet"
     return run["status"], f"{run['routine']}  {short(run['id'])}", f"{words(run['status'])} {since}"
 
 
 def list_routines(call: Call) -> int:
     """List every routine: when it runs, how it last went."""
-    routines = call.pages("/v1/routines?limit=200")
-    if routines is None:
-        return DONE
+    routines = call.items("/v1/routines?limit=200")
+    if call.json:
+        return call.say_json({"items": routines, "next": None})
     if not routines:
         call.out.say("There are no routines yet. One TOML file each, beside config.toml in routines/.")
         return DONE
@@ -70,11 +71,11 @@ def list_routines(call: Call) -> int:
     )
     for each in routines:
         for fault in each["faults"]:
-            call.out.say(call.out.paint(call.out.safe(fault_line(fault)), RED))
+            call.out.say(call.out.paint(call.out.safe(fault["text"]), RED))
     return DONE
 
 
-def _routine_row(routine: Mapping[str, Any], today: Any) -> tuple[str, ...]:
+def _routine_row(routine: Mapping[str, Any], today: datetime) -> tuple[str, ...]:
     last, state = routine["last"], routine["state"]
     sign = verdict_on(last) if last else "never"
     following = state if state != "on" else when(routine["next"], today, never="by hand")
@@ -94,15 +95,17 @@ def verdict_on(run: Mapping[str, Any]) -> str:
     return str(run["status"])
 
 
-def outcome(run: Mapping[str, Any], today: Any) -> str:
+def outcome(run: Mapping[str, Any], today: datetime) -> str:
     """Return how a run went, in a few words, the most telling first."""
     told = words(run["status"])
     if run["delivery"] in ("failed", "pending"):
         told += ", delivery failed" if run["delivery"] == "failed" else ", being delivered"
     elif run["silent"]:
         told += ", nothing to report"
-    if run["ended"] or run["started"]:
-        told += f"{',' if ',' in told else ''} {when(run['ended'] or run['started'], today)}"
+    if run["ended"]:
+        told += f"{',' if ',' in told else ''} {when(run['ended'], today)}"
+    elif run["started"]:
+        told += f" since {when(run['started'], today)}"
     why = one_line(run["detail"] or run["headline"])
     return f"{told}: {why}" if why else told
 
@@ -126,7 +129,7 @@ def show(call: Call) -> int:
         if text:
             out.say(f"  {name:<5} {out.safe(text)}")
     for fault in told["faults"]:
-        out.say(out.paint(f"  {out.safe(fault_line(fault))}", RED))
+        out.say(out.paint(f"  {out.safe(fault['text'])}", RED))
     if told["definition"]:
         hidden = ("name", "description")
         out.title("Definition, defaults included")
@@ -140,16 +143,13 @@ def next_starts(call: Call) -> int:
     told = call.ask("GET", f"/v1/{routine}next?count={call.limit}")
     if told is None:
         return DONE
-    today = now()
-    rows = [(at(each["at"]).strftime("%a %d %b %H:%M %Z"), each["routine"], each["at"]) for each in told["items"]]
-    if not rows:
+    if not told["items"]:
         call.out.say("Nothing is scheduled.")
         return DONE
-    call.out.table(
-        ["AT", "IN", "ROUTINE"],
-        [(when_, relative(at(iso), today).removeprefix("in "), routine) for when_, routine, iso in rows],
-        signs=False,
-    )
+    today = now()
+    due = [(at(each["at"]), each["routine"]) for each in told["items"]]
+    rows = [(f"{time:%a %d %b %H:%M %Z}", relative(time, today), routine) for time, routine in due]
+    call.out.table(["AT", "", "ROUTINE"], rows, signs=False)
     return DONE
 
 
@@ -195,7 +195,7 @@ def slots(call: Call) -> int:
     return DONE
 
 
-def _slot_time(slot: Mapping[str, Any], today: Any) -> str:
+def _slot_time(slot: Mapping[str, Any], today: datetime) -> str:
     if slot["count"] == 1:
         return when(slot["last"], today)
     return f"{when(slot['first'], today)} to {when(slot['last'], today)}"
@@ -246,12 +246,9 @@ def inspect(call: Call) -> int:
 
         return follow(call, call.client.ask("GET", f"/v1/runs/{quote(call.run)}"))
     told = call.client.ask("GET", f"/v1/runs/{quote(call.run)}")
-    steps = call.client.ask("GET", f"/v1/runs/{quote(told['id'])}/steps?limit=1000")["items"]
+    steps = call.items(f"/v1/runs/{quote(told['id'])}/steps?limit=1000")
     if call.json:
-        import json
-
-        call.out.say(json.dumps({**told, "steps": steps}, ensure_ascii=False))
-        return DONE
+        return call.say_json({**told, "steps": steps})
     from daemon.control.inspection import inspect as write
 
     write(call.out, told, steps, full=call.full)
@@ -311,7 +308,7 @@ def reload(call: Call) -> int:
     changes = [f"{kind} {', '.join(told[kind])}" for kind in ("added", "changed", "removed") if told[kind]]
     call.out.say("; ".join(changes) if changes else "nothing has changed")
     for fault in told["faults"]:
-        call.err.say(call.err.paint(call.err.safe(fault_line(fault)), RED))
+        call.err.say(call.err.paint(call.err.safe(fault["text"]), RED))
     return NOT_SUCCEEDED if told["faults"] else DONE
 
 
@@ -375,10 +372,7 @@ def version(call: Call) -> int:
     except Unreachable:
         daemon = None
     if call.json:
-        import json
-
-        call.out.say(json.dumps({"agentctl": __version__, "agentd": daemon and daemon["version"]}))
-        return DONE
+        return call.say_json({"agentctl": __version__, "agentd": daemon and daemon["version"]})
     call.out.say(f"agentctl {__version__}")
     call.out.say(f"agentd {daemon['version']}, process {daemon['pid']}" if daemon else "agentd is not running")
     if daemon and daemon["version"] != __version__:

@@ -50,6 +50,8 @@ class FaultView(TypedDict):
     found: str
     problem: str
     hint: str
+    text: str
+    """All of it in one line."""
 
 
 class ProblemView(TypedDict, total=False):
@@ -234,7 +236,14 @@ def iso_or_none(moment: datetime | None) -> str | None:
 
 def fault_views(error: ConfigError) -> list[FaultView]:
     return [
-        FaultView(file=fault.file, key=fault.key, found=fault.found, problem=fault.problem, hint=fault.hint)
+        FaultView(
+            file=fault.file,
+            key=fault.key,
+            found=fault.found,
+            problem=fault.problem,
+            hint=fault.hint,
+            text=str(fault),
+        )
         for fault in error.faults
     ]
 

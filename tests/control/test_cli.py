@@ -441,9 +441,9 @@ async def test_a_live_run_shows_what_is_under_way_and_leaves_no_trace_of_it(hous
     await lived(house)
     said = await asked
     assert said.code == 0
-    assert "\x1b[2mthinking" in said.out
+    assert "\x1b[2mat work" in said.out
     screen = [line.rpartition("\r\x1b[K")[2] for line in said.out.rstrip("\n").split("\n")]
-    assert not any("thinking" in line for line in screen)
+    assert not any("at work" in line for line in screen)
     assert screen[-1] == "Nothing to do."
 
 

@@ -170,7 +170,7 @@ def test_the_command_that_starts_the_daemon_fits_how_it_was_installed(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["agentctl"])
     assert start_command() == "agentd"
-    (tmp_path / "agentd").write_text("")
+    (tmp_path / "agentd").touch(mode=0o700)
     monkeypatch.setattr(sys, "argv", [f"{tmp_path}/agentctl"])
     assert start_command() == f"{tmp_path}/agentd"
     (tmp_path / ".config/systemd/user").mkdir(parents=True)
