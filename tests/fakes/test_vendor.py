@@ -302,7 +302,7 @@ def test_a_process_of_its_own_keeps_a_log_and_ends_with_us(tmp_path: Path) -> No
         httpx.get(url)
 
 
-async def test_latency_is_per_request_and_does_not_queue() -> None:
-    async with FakeVendor(["x"] * 5, latency=0.05) as vendor:
+async def test_answers_can_wait_for_each_other() -> None:
+    async with FakeVendor([{"text": "x", "repeat": 5, "together": 5}]) as vendor:
         await asyncio.gather(*(post(vendor, *chat("x")) for _ in range(5)))
     assert vendor.most_at_once == 5

@@ -27,6 +27,7 @@ A turn is a text, or a table whose keys combine:
     when: "text"            only for a request that holds this text, wherever it stands in the list
     repeat: 3               stands for so many turns
     latency: 0.2            seconds until the answer
+    together: 100           the answer waits until so many such requests are under way
     error: 429, message, code, type, retry_after: 2        an error in the vendor's own form
     raw: "<html>…", status: 200, content_type: "text/html" this body as it stands
     empty: true             a 200 with `choices: []` (or `output: []`, `content: []`)
@@ -50,7 +51,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -133,6 +134,7 @@ class FakeVendor:
         """How many requests were under way at the same time, at most."""
         self.under_way = 0
         self.url = ""
+        self.waiting: list[Callable[[], None]] = []
         self._number = 0
         self._log = log
         self._port = port
@@ -205,6 +207,7 @@ class FakeVendor:
         answer.latency = turn.get("latency", self.latency)
         answer.fault = next((fault for fault in ("reset", "hang") if turn.get(fault)), None)
         answer.truncate = turn.get("truncate")
+        answer.together = turn.get("together", 0)
         name = "request-id" if api is messages else "x-request-id"
         answer.headers[name] = f"req_{self._number}"
         return answer
@@ -241,6 +244,7 @@ class _Answer:
     latency: float = 0.0
     fault: str | None = None
     truncate: int | None = None
+    together: int = 0
 
     @classmethod
     def of(cls, value: Any, status: int = 200) -> Self:
@@ -287,7 +291,13 @@ class _Connection(asyncio.Protocol):
         vendor = self._vendor
         vendor.under_way += 1
         vendor.most_at_once = max(vendor.most_at_once, vendor.under_way)
-        if answer.latency:
+        if answer.together:
+            vendor.waiting.append(lambda: self._send(answer))
+            if len(vendor.waiting) >= answer.together:
+                ready, vendor.waiting = vendor.waiting, []
+                for send in ready:
+                    send()
+        elif answer.latency:
             asyncio.get_running_loop().call_later(answer.latency, self._send, answer)
         else:
             self._send(answer)
