@@ -38,6 +38,8 @@ TOOLS: Mapping[str, Tool] = {
     "file_write": Tool("writing", "path", changes=True),
     "memory_store": Tool(changes=True),
     "memory_recall": Tool(),
+    "memory_expand": Tool(),
+    "memory_forget": Tool(changes=True),
     "sysinfo": Tool(),
     "self_info": Tool(),
     "finish": Tool(),

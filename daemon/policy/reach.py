@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from daemon.policy.lexer import Unreadable, Word
+from daemon.policy.lexer import Unreadable, Word, listed
 
 MAX_NAMES = 1000  # what one * or ? may stand for; beyond that the line would not be readable anyway
 
@@ -56,6 +56,8 @@ class Reach:
             raise Unreadable("a path is empty or holds a NUL", "name a file or folder of the workspace")
         joined = self._absolute(asked)
         real = os.path.realpath(joined) if self.on_disk else os.path.normpath(joined)
+        if writing and (name := _code_in(os.path.relpath(real, self.workspace))):
+            raise Unreadable(f"{asked} is not written: programs run or obey what stands in {name}", "use another name")
         for root in (self.workspace, *(() if writing else self.readable)):
             if _within(real, root):
                 return Place(asked, real, root, self._names(asked, real))
@@ -107,6 +109,18 @@ class Reach:
         except OSError:
             return []
         return [name for name in names if fnmatchcase(name, part) and (name[0] != "." or part[0] == ".")]
+
+
+# Files and folders that programs run or take orders from: never written, whatever a rule allows.
+_CODE = listed("""
+    .git .gitmodules .gitattributes .gitconfig .ssh .jq .bashrc .bash_profile .bash_login .bash_logout .profile .zshrc
+    .zprofile .zshenv .envrc .direnv .vscode .idea .npmrc .pypirc .netrc .ripgreprc .config
+    """)
+
+
+def _code_in(path: str) -> str:
+    """Return the part of a path that makes what is written there code, if there is one."""
+    return next((part for part in path.split("/") if part.casefold() in _CODE), "")
 
 
 def refuse_devices(place: Place) -> None:

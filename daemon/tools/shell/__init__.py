@@ -1,0 +1,131 @@
+"""The tool `shell`: runs command lines without a shell, exactly as the policy judged them.
+
+running.py starts a line and collects what it puts out, supervisor.py is the process that runs it and leaves nothing
+behind, output.py keeps the two ends of a long output. Not here: reading a line, and what may run (policy/).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from daemon.errors import ToolFailed
+from daemon.functions import FunctionRegistry
+from daemon.models import ToolContext
+from daemon.policy import Planned, PlannedCommand, Policy, Unreadable
+from daemon.policy.profiles import PREPARE, TRUSTED
+from daemon.tools.opening import open_beneath
+from daemon.tools.shell.running import Ended, Running, run
+
+# The longest line a policy may allow ends by itself; the executor's limit is for tools that have none.
+_LONGEST = 3700.0
+
+
+def register(registry: FunctionRegistry, policy: Callable[[], Policy], *, zone: str | None = None) -> None:
+    """Offer the tool; `policy` returns the one in force, `zone` is the time zone that programs see."""
+
+    async def shell(command: str, *, context: ToolContext) -> str:
+        """Run a command line and return what it puts out. There is no shell: a line is plain words, '…' or "…" (no
+        $, no backticks), * and ? for file names, joined by | && || ; or a newline, with >/dev/null, 2>/dev/null, 2>&1
+        and < FILE. Every line starts in the workspace and knows nothing of earlier ones. What the policy does not name
+        is refused, with the reason.
+
+        Args:
+            command: For example: df -h && journalctl -p err --since yesterday | tail -n 20
+        """
+        now = policy()
+        verdict, line = now.plan("shell", {"command": command}, routine=context.routine)
+        if not verdict.allows:
+            instead = f"; {verdict.allowed}" if verdict.allowed else ""
+            raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{instead}")
+        limits = now.limits_for(context.routine)
+        with ExitStack() as files:
+            try:
+                pipelines = [
+                    (each.joint, [_running(part, context.workspace, files) for part in each.commands]) for each in line
+                ]
+                ended = await run(
+                    pipelines,
+                    folder=context.workspace,
+                    environment=environment(context.workspace, zone),
+                    seconds=limits.shell_seconds,
+                    output_bytes=limits.output_bytes,
+                )
+            except Unreadable as error:
+                raise ToolFailed(f"not run: {error}") from None
+            except OSError as error:
+                raise ToolFailed(f"could not be run: {error.strerror}: {error.filename}") from None
+        return _told(ended, line, limits.shell_seconds)
+
+    registry.register("shell", None, shell, timeout=_LONGEST)
+
+
+def environment(workspace: Path, zone: str | None = None) -> dict[str, str]:
+    """Return all that a program sees of the world outside: nothing of the daemon's own."""
+    seen = {"PATH": ":".join(TRUSTED), "HOME": str(workspace), "LANG": "C.UTF-8", "TERM": "dumb", "PAGER": "cat"}
+    return seen | ({"TZ": zone} if zone else {})
+
+
+def find_program(name: str) -> Path | None:
+    """Return where a program is in the system's folders; None if it is not there, or not the system's alone."""
+    folder, slash, plain = name.rpartition("/")
+    for each in (folder,) if slash else TRUSTED:
+        path = Path(each, plain)
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        if status.st_uid == 0 and not status.st_mode & 0o022 and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def _running(command: PlannedCommand, workspace: Path, files: ExitStack) -> Running:
+    argv, variables = list(command.argv), dict[str, str]()
+    if prepare := PREPARE.get(command.program):
+        argv, variables = prepare(argv, workspace)
+    stdin = None
+    if command.stdin is not None:
+        stdin = open_beneath(command.stdin.root, command.stdin.inside)
+        files.callback(os.close, stdin)
+    program = find_program(command.argv[0])
+    return Running(
+        path=str(program) if program else None,
+        argv=argv,
+        redirects=[(each.fd, "null" if each.to.value == "/dev/null" else "stdout") for each in command.redirects],
+        stdin=stdin,
+        environment=variables,
+    )
+
+
+def _told(ended: Ended, line: tuple[Planned, ...], seconds: float) -> str:
+    """Return what the model reads; raise ToolFailed with it if the line did not end well."""
+    text = ended.output.text()
+    notes = list(_notes(ended))
+    if ended.stopped == "time":
+        raise ToolFailed(
+            " ".join([f"stopped after {seconds:g} s, which is all a line may take; ask for less at a time", *notes]),
+            partial=text,
+        )
+    if ended.stopped == "flood":
+        raise ToolFailed(f"stopped, as it put out {ended.output.size >> 20} MiB; ask for less", partial=text)
+    pipeline, place = ended.last
+    last = line[pipeline].commands[place]
+    if ended.code and ended.code not in last.answers:
+        raise ToolFailed(" ".join([_failed(last.program, ended.code), *notes]), partial=text)
+    if ended.code:
+        notes.append(f"({last.program} ended with exit code {ended.code})")
+    return "\n".join([*([text.rstrip("\n")] if text.strip() else ["(no output)"]), *notes])
+
+
+def _notes(ended: Ended) -> Iterator[str]:
+    if ended.left:
+        yield f"(could not be killed and hang in the kernel: processes {', '.join(map(str, ended.left))})"
+
+
+def _failed(program: str, code: int) -> str:
+    if code > 128:
+        return f"{program} was killed by signal {code - 128}"
+    return f"{program} ended with exit code {code}"

@@ -1,0 +1,69 @@
+"""Keep the beginning and the end of what a command puts out, and make it readable; memory stays bounded."""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+
+class Output:
+    """Takes any number of bytes and keeps at most `limit` of them: the first half and the last."""
+
+    def __init__(self, limit: int) -> None:
+        self._half = max(limit // 2, 1)
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.size = 0
+        """How many bytes came in all."""
+
+    def add(self, data: bytes) -> None:
+        self.size += len(data)
+        room = self._half - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data
+        if len(self._tail) > 4 * self._half:  # not at every piece: moving what stays costs as much as it is long
+            del self._tail[: -self._half]
+
+    def text(self) -> str:
+        """Return what was kept, the cut said in the middle."""
+        if len(self._head) + len(self._tail) == self.size and len(self._tail) <= self._half:
+            return readable(bytes(self._head + self._tail))
+        head, tail = bytes(self._head), bytes(self._tail[-self._half :])
+        # whole lines are easier to read, where a line is not half of all
+        head = head[: head.rfind(b"\n", len(head) // 2) + 1] or head
+        begin = tail.find(b"\n", 0, len(tail) // 2) + 1
+        tail = tail[begin:]
+        cut = self.size - len(head) - len(tail)
+        return f"{_begun(head)}\n[… {cut:,} bytes cut from the middle …]\n{_continued(tail)}"
+
+
+def readable(data: bytes) -> str:
+    """Return bytes as text: what is not UTF-8 as \\xNN, without colours and cursor movements."""
+    return _clean(data.decode("utf-8", errors="backslashreplace"))
+
+
+def _begun(head: bytes) -> str:
+    """Read bytes that may end within a character."""
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    return _clean(decoder.decode(head, final=False)).rstrip("\n")
+
+
+def _continued(tail: bytes) -> str:
+    """Read bytes that may begin within a character."""
+    skipped = next((at for at, byte in enumerate(tail[:4]) if byte & 0xC0 != 0x80), 0)
+    return readable(tail[skipped:])
+
+
+# CSI (colours, cursor), OSC (titles, links) and the two-character sequences of ECMA-48.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def _clean(text: str) -> str:
+    text = text.replace("\r\n", "\n")
+    if _CONTROLS.search(text) is None:
+        return text
+    text = _ESCAPES.sub("", text).replace("\r", "\n")  # a lone \r is how a progress bar rewrites its line
+    return _CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

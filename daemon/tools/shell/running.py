@@ -1,0 +1,226 @@
+"""Run a planned command line from the daemon: start its supervisor, collect its output, and stop it when told.
+
+Not here: what may run (policy), and what the model reads of it (__init__.py). gather may run a command this way too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import marshal
+import os
+import subprocess
+import sys
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from daemon.models import Json
+from daemon.tools.shell import supervisor
+from daemon.tools.shell.output import Output
+
+_PIECE = 1 << 16
+# The supervisor kills what it started within 2 s; then we do it ourselves.
+_GRACE = 4.0
+# Nobody reads more than a part of this; what puts out more has gone astray.
+FLOOD = 256 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Running:
+    """One program, ready to be started."""
+
+    path: str | None
+    """Where it is; None if it is not installed."""
+    argv: Sequence[str]
+    redirects: Sequence[tuple[int, Literal["null", "stdout"]]] = ()
+    """Standard output (1) or error (2), to nowhere or to where standard output goes by then."""
+    stdin: int | None = None
+    """An open file, closed by whoever opened it."""
+    environment: Mapping[str, str] | None = None
+    """What it sees beside the environment of the line."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """How a line ended."""
+
+    code: int
+    """The exit code of the last program, 128 + N if signal N killed it."""
+    last: tuple[int, int]
+    """Which program that was: the pipeline, and its place there."""
+    output: Output
+    stopped: Literal["", "time", "flood"] = ""
+    left: tuple[int, ...] = ()
+    """Processes that would not die; they hang in the kernel."""
+
+
+async def run(
+    pipelines: Sequence[tuple[str, Sequence[Running]]],
+    *,
+    folder: Path,
+    environment: Mapping[str, str],
+    seconds: float,
+    output_bytes: int,
+) -> Ended:
+    """Run pipelines, each with its joint (`;`, `&&` or `||`). Whether it returns or is cancelled, nothing is left.
+
+    Raises OSError if not even the supervisor can be started.
+    """
+    files = [each.stdin for _, commands in pipelines for each in commands if each.stdin is not None]
+    plan = {
+        "environment": dict(environment),
+        "files": files,
+        "pipelines": [(joint, [_as_plan(each) for each in commands]) for joint, commands in pipelines],
+    }
+    line = _Line(folder, plan, files, output_bytes)
+    stopped: Literal["", "time", "flood"] = ""
+    try:
+        async with asyncio.timeout(seconds):
+            await line.enough.wait()
+        stopped = "flood" if line.flooded else ""
+    except TimeoutError:
+        stopped = "time"
+    finally:
+        await _to_the_end(line.stop())
+    return line.result(stopped)
+
+
+async def _to_the_end(work: Coroutine[None, None, None]) -> None:
+    """Await something that has to be done, also when we are cancelled meanwhile."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    task.result()
+
+
+def _as_plan(each: Running) -> Json:
+    return {
+        "path": each.path,
+        "argv": [*each.argv],
+        "redirects": [*each.redirects],
+        "stdin": each.stdin,
+        "environment": dict(each.environment or {}),
+    }
+
+
+class _Line:
+    """One supervisor and the three pipes to it."""
+
+    def __init__(self, folder: Path, plan: Json, files: Sequence[int], output_bytes: int) -> None:
+        self.output = Output(output_bytes)
+        self.enough = asyncio.Event()
+        """Its supervisor has ended, or it has put out more than anybody wants."""
+        self.flooded = False
+        self._loop = asyncio.get_running_loop()
+        self._gone = asyncio.Event()
+        self._report = b""
+        data = marshal.dumps(plan)
+        control, self._control = os.pipe()
+        self._reading, writing = os.pipe()
+        self._reporting, reporting = os.pipe()
+        try:
+            self._process = subprocess.Popen(  # returns once the program has been loaded: 1 ms
+                [sys.executable, "-I", "-S", supervisor.__file__],
+                stdin=control,
+                stdout=writing,
+                stderr=reporting,
+                pass_fds=files,
+                cwd=folder,
+                env={},
+                start_new_session=True,
+            )
+        except BaseException:
+            for fd in (self._control, self._reading, self._reporting):
+                os.close(fd)
+            raise
+        finally:
+            for fd in (control, writing, reporting):
+                os.close(fd)
+        for fd, reader in ((self._reading, self._read), (self._reporting, self._read_report)):
+            os.set_blocking(fd, False)
+            self._loop.add_reader(fd, reader)
+        self._send(len(data).to_bytes(4, "big") + data)
+
+    def _send(self, data: bytes) -> None:
+        """Write the plan; one longer than a pipe holds goes on when there is room."""
+        os.set_blocking(self._control, False)
+        try:
+            data = data[os.write(self._control, data) :]
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            data = b""
+        self._loop.remove_writer(self._control)
+        if data:
+            self._loop.add_writer(self._control, self._send, data)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._reading, _PIECE)
+        except BlockingIOError:
+            return
+        if not data:
+            self._loop.remove_reader(self._reading)
+            return
+        self.output.add(data)
+        if self.output.size > FLOOD:
+            self.flooded = True
+            self._loop.remove_reader(self._reading)
+            self.enough.set()
+
+    def _read_report(self) -> None:
+        """Collect the report; its end is the end of the supervisor."""
+        try:
+            data = os.read(self._reporting, _PIECE)
+        except BlockingIOError:
+            return
+        self._report += data
+        if not data:
+            self._loop.remove_reader(self._reporting)
+            self._gone.set()
+            self.enough.set()
+
+    async def stop(self) -> None:
+        """Let nothing of the line go on; it may have ended by itself."""
+        self._loop.remove_writer(self._control)
+        os.close(self._control)
+        try:
+            async with asyncio.timeout(_GRACE):
+                await self._gone.wait()
+        except TimeoutError:
+            await asyncio.to_thread(supervisor.sweep, self._process.pid)
+            self._process.kill()
+        await asyncio.to_thread(self._process.wait)
+        self._drain()
+        for fd in (self._reading, self._reporting):
+            self._loop.remove_reader(fd)
+            os.close(fd)
+
+    def _drain(self) -> None:
+        """Take what still lies in the pipe; nobody writes to it any more."""
+        with suppress(BlockingIOError):
+            while not self.flooded and (data := os.read(self._reading, _PIECE)):
+                self.output.add(data)
+
+    def result(self, stopped: Literal["", "time", "flood"]) -> Ended:
+        try:
+            report = marshal.loads(self._report)  # noqa: S302  # our own supervisor wrote it
+        except (EOFError, ValueError, TypeError):
+            # it was killed, or could not start; what it said is of use to the operator
+            self.output.add(self._report)
+            report = {"code": 128 + 9}
+        return Ended(
+            code=report["code"],
+            last=report.get("last", (0, 0)),
+            output=self.output,
+            stopped=stopped,
+            left=tuple(report.get("left", ())),
+        )

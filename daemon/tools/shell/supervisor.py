@@ -1,0 +1,278 @@
+"""Run one planned command line in a process of its own, and leave nothing of it behind.
+
+Theory of operation: this file is run as a script by the daemon (running.py), one process per line. It is the child
+subreaper of everything the line starts: a program that forks twice and calls setsid to escape becomes our child when
+its parent dies. So all that is left of the line, however it hides, is always beneath us, and is killed when the line
+has ended, when the daemon says so, and when the daemon itself dies: the latter two close our standard input.
+
+    0  the plan (marshal), then nothing: its end means stop
+    1  what the commands put out
+    2  our report to the daemon: how the line ended
+
+What is imported here is paid for by every line, so it is next to nothing: not json, signal, typing or contextlib.
+"""
+
+# ruff: noqa: PTH110, PTH123, PTH208  # pathlib would double the start of this process
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+# <linux/prctl.h>
+_SET_CHILD_SUBREAPER, _SET_NO_NEW_PRIVS = 36, 38
+# SIGPIPE and SIGXFSZ: Python ignores them, and what it starts would too; `yes | head` must end.
+_IGNORED_BY_PYTHON = (13, 25)
+_KILL, _STOP = 9, 19 if sys.platform == "linux" else 17
+_PATIENCE = 2.0  # seconds for killed processes to go; only what hangs in the kernel takes longer
+_FIRST_FD = 10  # ours are moved above it, so that 0, 1 and 2 of a child can be set without harm
+_NOT_FOUND, _NOT_RUNNABLE, _STOPPED = 127, 126, 137
+
+
+class Stopped(Exception):
+    """The daemon wants no more of this, or is no more."""
+
+
+class Line:
+    """One line while it runs."""
+
+    def __init__(self, plan: dict[str, Any], control: int, output: int) -> None:
+        self._pipelines: Sequence[Any] = plan["pipelines"]
+        self._environment: dict[str, str] = plan["environment"]
+        self._control, self._output = control, output
+        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self._codes: dict[int, int] = {}
+
+    def run(self) -> tuple[int, int, int]:
+        """Run what the joints ask for; return the last exit code, and whose it is: the pipeline and the place in it."""
+        code, last = 0, (0, 0)
+        for place, (joint, commands) in enumerate(self._pipelines):
+            if (joint == "&&" and code) or (joint == "||" and not code):
+                continue
+            code, last = self._pipeline(commands), (place, len(commands) - 1)
+        return code, *last
+
+    def _pipeline(self, commands: Sequence[dict[str, Any]]) -> int:
+        """Run commands side by side until all have ended; return the exit code of the last."""
+        running: set[int] = set()
+        reading = self._null
+        code = 0
+        for place, command in enumerate(commands):
+            last = place == len(commands) - 1
+            following, writing = (self._null, self._output) if last else os.pipe()
+            pid, code = self._start(command, reading, writing)
+            if pid:
+                running.add(pid)
+            if reading != self._null:
+                os.close(reading)
+            if not last:
+                os.close(writing)
+            reading = following
+        self._wait_for(running)
+        return self._codes[pid] if pid else code
+
+    def _start(self, command: dict[str, Any], reading: int, writing: int) -> tuple[int, int]:
+        """Start one command; return its pid, or 0 and the exit code a shell would give."""
+        out, err = writing, self._output
+        for fd, to in command["redirects"]:
+            target = self._null if to == "null" else out
+            out, err = (target, err) if fd == 1 else (out, target)
+        stdin = reading if command["stdin"] is None else command["stdin"]
+        name = command["argv"][0]
+        if command["path"] is None:
+            os.write(err, f"{name}: is not installed\n".encode())
+            return 0, _NOT_FOUND
+        try:
+            pid = os.posix_spawn(
+                command["path"],
+                command["argv"],
+                {**self._environment, **command["environment"]},
+                file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((stdin, out, err))],
+                setpgroup=0,
+                setsigdef=_IGNORED_BY_PYTHON,
+            )
+        except OSError as error:
+            os.write(err, f"{name}: {error.strerror}\n".encode())
+            return 0, _NOT_RUNNABLE
+        return pid, 0
+
+    def _wait_for(self, running: set[int]) -> None:
+        """Wait until these have ended; raise Stopped when our input is closed."""
+        while left := running - self._codes.keys():
+            poll = select.poll()
+            poll.register(self._control, select.POLLIN)
+            watched = [fd for pid in left if (fd := _watch(pid)) >= 0]
+            for fd in watched:
+                poll.register(fd, select.POLLIN)
+            ready = poll.poll(None if len(watched) == len(left) else 20)
+            for fd in watched:
+                os.close(fd)
+            if any(fd == self._control for fd, _ in ready):
+                raise Stopped
+            self._codes.update(_reaped())
+
+
+def _watch(pid: int) -> int:
+    """Return a descriptor that becomes readable when a child ends; -1 where there is no such thing."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):  # not Linux, an old kernel, a sandbox that does not know it
+        return -1
+
+
+def _reaped() -> Iterator[tuple[int, int]]:
+    """Yield the children that have ended, adopted ones too, each with its exit code as a shell gives it."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        code = os.waitstatus_to_exitcode(status)
+        yield pid, code if code >= 0 else 128 - code
+
+
+# --- leaving nothing behind ----------------------------------------------------------------------------
+
+
+def sweep(root: int) -> list[int]:
+    """Kill everything beneath a process, ours or another; return what would not go.
+
+    All are stopped first, again and again until no new one appears: what forks faster than we kill would escape.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        stopped: set[int] = set()
+        while fresh := _descendants(root) - stopped:
+            for pid in fresh:
+                _send(pid, _STOP)
+            stopped |= fresh
+        for pid in stopped:
+            _send(pid, _KILL)
+        if root == os.getpid():
+            for _ in _reaped():
+                pass
+        left = _descendants(root)
+        if not left or time.monotonic() > deadline:
+            return sorted(left)
+        time.sleep(0.002)
+
+
+def _descendants(root: int) -> set[int]:
+    """Return every process beneath one, as far as can be seen at this moment."""
+    found: set[int] = set()
+    fresh = [root]
+    while fresh:
+        fresh = [child for pid in fresh for child in _children(pid) if child not in found]
+        found.update(fresh)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    children: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                children += map(int, file.read().split())
+    except OSError:  # gone meanwhile, or a kernel without that file
+        if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+            return _children_by_stat(pid)
+    return [child for child in children if _state(child) != b"Z"]
+
+
+def _children_by_stat(pid: int) -> list[int]:
+    """Find the children of a process among all there are."""
+    try:
+        names = os.listdir("/proc")
+    except OSError:  # macOS: what is beneath us cannot be seen; the process groups have been killed
+        return []
+    return [int(name) for name in names if name.isdigit() and _stat(int(name))[1:2] == [str(pid).encode()]]
+
+
+def _state(pid: int) -> bytes:
+    return (_stat(pid) or [b"Z"])[0]
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat from the state on; nothing if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def _send(pid: int, signal: int) -> None:
+    try:
+        os.kill(pid, signal)
+    except OSError:
+        return  # gone meanwhile, or no longer ours
+
+
+# --- the process ---------------------------------------------------------------------------------------
+
+
+def _guard() -> None:
+    """Adopt whatever loses its parent beneath us, and let nothing gain rights through a set-uid program."""
+    if sys.platform == "linux":
+        import ctypes
+
+        prctl = ctypes.CDLL(None).prctl
+        prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def _moved(fd: int) -> int:
+    """Return a descriptor out of the way of 0, 1 and 2, which no child inherits."""
+    import fcntl
+
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FD)
+
+
+def _plan(control: int) -> dict[str, Any]:
+    size = int.from_bytes(_exactly(control, 4), "big")
+    plan: dict[str, Any] = marshal.loads(_exactly(control, size))  # noqa: S302  # the daemon wrote it
+    return plan
+
+
+def _exactly(fd: int, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = os.read(fd, size - len(data))
+        if not piece:
+            raise Stopped
+        data += piece
+    return data
+
+
+def main() -> None:
+    """Run the line that standard input tells, and report on standard error."""
+    control, output, report = (_moved(fd) for fd in (0, 1, 2))
+    _guard()
+    ended: dict[str, Any] = {"code": _STOPPED}
+    try:
+        plan = _plan(control)
+        for fd in plan["files"]:
+            os.set_inheritable(fd, False)
+        code, pipeline, command = Line(plan, control, output).run()
+        ended = {"code": code, "last": (pipeline, command)}
+    except Stopped:
+        pass
+    ended["left"] = sweep(os.getpid())
+    try:
+        os.write(report, marshal.dumps(ended))
+    except BrokenPipeError:
+        return  # the daemon is no more
+
+
+if __name__ == "__main__":
+    main()
