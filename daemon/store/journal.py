@@ -8,24 +8,18 @@ or acknowledged; nothing else waits for the disk.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
-from datetime import datetime
 
 from daemon.models import Json
-from daemon.store.database import Database
-from daemon.store.outbox import Outbox
+from daemon.store.outbox import Deliveries
 from daemon.store.runs import Runs
+from daemon.store.runstore import RunStore
 from daemon.store.slots import Claim, RoutineState, SlotRow, Slots
 
 __all__ = ["Claim", "Journal", "RoutineState", "SlotRow"]
 
 
-class Journal(Slots, Runs, Outbox):
+class Journal(Slots, Runs, Deliveries, RunStore):
     """The record of slots (slots.py), runs and steps (runs.py) and deliveries (outbox.py), and a few small facts."""
-
-    def __init__(self, db: Database, *, clock: Callable[[], datetime]) -> None:
-        Slots.__init__(self, db, clock=clock)
-        Runs.__init__(self, db, clock=clock)
 
     async def remember(self, key: str, value: str) -> None:
         """Keep a small fact over restarts."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from daemon.errors import NotFound
 from daemon.models import Delivery, DeliveryStatus, Json, Report, Run, Status
-from daemon.store.database import Database
+from daemon.store.part import Part
 from daemon.store.rows import Row, clean, moment, moment_or_none, stamp, stamp_or_none
 
 _DELIVERY = """
@@ -19,12 +19,8 @@ FROM outbox AS o JOIN run AS r ON r.id = o.run_id
 """
 
 
-class Outbox:
+class Deliveries(Part):
     """Deliveries."""
-
-    def __init__(self, db: Database, *, clock: Callable[[], datetime]) -> None:
-        self._db = db
-        self._clock = clock
 
     async def due_deliveries(self, now: datetime) -> list[Delivery]:
         """Return what is to be sent by now, longest due first."""

@@ -20,6 +20,7 @@ from daemon.errors import DaemonError, Fenced, NotFound, Refused, StoreFull
 from daemon.models import MOVES, Json, Reason, Run, Status, Step
 from daemon.store.database import Database
 from daemon.store.outbox import enqueue
+from daemon.store.part import Part
 from daemon.store.rows import (
     RUN,
     STEP,
@@ -84,12 +85,11 @@ RETURNING {RUN}
 """
 
 
-class Runs:
+class Runs(Part):
     """Runs and their steps."""
 
     def __init__(self, db: Database, *, clock: Callable[[], datetime]) -> None:
-        self._db = db
-        self._clock = clock
+        super().__init__(db, clock=clock)
         # run → (fence under which this process took it, number of the next step)
         self._taken: dict[str, tuple[int, int]] = {}
 

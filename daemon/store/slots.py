@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from daemon.errors import NotFound
 from daemon.models import Outcome, Reason, Run, new_id
-from daemon.store.database import Database
+from daemon.store.part import Part
 from daemon.store.rows import Row, clean, moment, runs_in, stamp, stamp_or_none
 
 
@@ -65,12 +65,8 @@ def fingerprint(definition: str) -> str:
     return hashlib.blake2b(definition.encode(), digest_size=16).hexdigest()
 
 
-class Slots:
+class Slots(Part):
     """Routines' states and slots."""
-
-    def __init__(self, db: Database, *, clock: Callable[[], datetime]) -> None:
-        self._db = db
-        self._clock = clock
 
     # --- what is kept of a routine
 

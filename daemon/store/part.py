@@ -1,0 +1,16 @@
+"""What the parts of the journal have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from daemon.store.database import Database
+
+
+class Part:
+    """Some tables of the database, and the clock by which things are written down in them."""
+
+    def __init__(self, db: Database, *, clock: Callable[[], datetime]) -> None:
+        self._db = db
+        self._clock = clock

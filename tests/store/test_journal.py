@@ -1,0 +1,88 @@
+"""The journal as a whole: small facts, counts, and reads that stay quick when it has grown."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from daemon.models import DeliveryStatus, Status
+from daemon.store import Journal
+from daemon.store.database import MIGRATIONS, Work, migrate
+from tests.store.conftest import START, Clock, Ledger, step
+
+T = TypeVar("T")
+
+
+async def test_small_facts_are_kept_by_name(ledger: Ledger) -> None:
+    assert await ledger.journal.recall("operator") is None
+    await ledger.journal.remember("operator", "08:00")
+    await ledger.journal.remember("operator", "09:00")
+    assert await ledger.journal.recall("operator") == "09:00"
+
+
+async def test_what_there_is_is_counted(ledger: Ledger) -> None:
+    await ledger.queued()
+    run = await ledger.running()
+    await ledger.journal.append(run, step(), step())
+    await ledger.journal.end(run.to(Status.FAILED), [("file", {}), ("log", {})])
+    counts = await ledger.journal.counts()
+    assert counts["runs"] == {"failed": 1, "queued": 1}
+    assert counts["deliveries"] == {"pending": 2}
+    assert counts["steps"] == 2
+    assert counts["bytes"] > 4096
+
+
+class Explained:
+    """Stands where a Database stands, and notes how SQLite goes about each read."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.plans: list[str] = []
+
+    async def read(self, work: Work[T]) -> T:
+        statements: list[str] = []
+        self.connection.set_trace_callback(statements.append)
+        result = work(self.connection)
+        self.connection.set_trace_callback(None)
+        for statement in statements:
+            self.plans += [row[3] for row in self.connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
+        return result
+
+
+@pytest.fixture
+def explained() -> Iterator[Explained]:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    migrate(connection, Path("agentd.db"), MIGRATIONS)
+    yield Explained(connection)
+    connection.close()
+
+
+async def test_no_daily_question_walks_through_the_history(explained: Explained) -> None:
+    journal = Journal(explained, clock=Clock())  # type: ignore[arg-type]  # it only reads
+    await journal.last_runs()
+    await journal.active()
+    await journal.runs(limit=5)
+    await journal.runs("daily", limit=5)
+    await journal.runs(status=Status.FAILED, before="01", limit=5)
+    await journal.last("daily", statuses={Status.SUCCEEDED, Status.FAILED})
+    await journal.steps("01")
+    await journal.runs_since("daily", START - timedelta(days=1))
+    await journal.slots("daily")
+    await journal.slots()
+    await journal.accounted_until("daily")
+    await journal.run_of_event("daily", "client:1")
+    await journal.due_deliveries(START)
+    await journal.next_delivery()
+    await journal.deliveries(run=["01", "02"])
+    await journal.deliveries(limit=5)
+    await journal.deliveries(status=DeliveryStatus.FAILED)
+    await journal.recall("operator")
+    # a walk along an index, or along the order asked for, ends at the limit; these two are of a few rows at most
+    harmless = ("SCAN name", "USING INDEX", "USING COVERING INDEX", "SCAN CONSTANT ROW")
+    walks = [plan for plan in explained.plans if "SCAN" in plan and not any(word in plan for word in harmless)]
+    assert walks == ["SCAN o"], "only the listing of the latest deliveries goes by the table itself, backwards"
