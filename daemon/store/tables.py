@@ -125,7 +125,11 @@ class RunRow(Table, table=True):
     """One execution of a routine; see models.Run."""
 
     __tablename__ = "run"
-    __table_args__ = (Index("run_routine", "routine", "id"), Index("run_status", "status", "id"))
+    __table_args__ = (
+        Index("run_routine", "routine", "id"),
+        Index("run_created", "routine", "created"),
+        Index("run_status", "status", "id"),
+    )
 
     id: str = _column(Text, primary_key=True)
     routine: str = _column(Text)

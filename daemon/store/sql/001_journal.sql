@@ -55,6 +55,7 @@ CREATE TABLE run (
     steps       INTEGER NOT NULL DEFAULT 0       -- how many there are, and so the seq of the next one
 );
 CREATE INDEX run_routine ON run (routine, id);
+CREATE INDEX run_created ON run (routine, created);
 CREATE INDEX run_status ON run (status, id);
 
 -- A slot that was started has a run. Slots without one that follow each other for the same reason share a row.
