@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
-    from typing import Any
+    from typing import Any, NoReturn
 
 PATIENCE_FOR_CANCEL = 10  # seconds; a tool's process tree is stopped in a few
 
@@ -335,19 +335,19 @@ def validate(call: Call) -> int:
         except Unreachable:
             config = None
         rest += ["--config", config] if config else []
-    return _agentd(["validate", *rest])
+    _agentd(["validate", *rest])
 
 
 def doctor(call: Call) -> int:
     """Look for what is wrong here."""
     if not all(word == "--json" for word in call.rest):
-        return _agentd(["doctor", *call.rest])
+        _agentd(["doctor", *call.rest])
     try:
         told = call.ask("GET", "/v1/doctor")
     except Unreachable as error:
         if not call.json:
             call.err.say(call.err.paint(f"no daemon answers at {', '.join(path for path, _ in error.tried)}", YELLOW))
-        return _agentd(["doctor", *call.rest])
+        _agentd(["doctor", *call.rest])
     if told is None:
         return DONE
     from daemon.control.inspection import checks
@@ -356,11 +356,14 @@ def doctor(call: Call) -> int:
     return DONE if told["ok"] else NOT_SUCCEEDED
 
 
-def _agentd(arguments: Sequence[str]) -> int:
-    """Do in this process what `agentd` does without a daemon."""
-    from daemon.main import main
+def _agentd(arguments: Sequence[str]) -> NoReturn:
+    """Let `agentd` take over this process: what needs no daemon is its own work."""
+    import os
+    import sys
 
-    return int(main(list(arguments)))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "daemon.main", *arguments])  # noqa: S606 - no shell is wanted
 
 
 def version(call: Call) -> int:

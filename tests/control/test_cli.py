@@ -412,6 +412,36 @@ async def test_logs_are_read_without_a_daemon(tmp_path: Path) -> None:
     assert (missing.code, "there is no log at" in missing.err) == (4, True)
 
 
+@pytest.fixture
+def configured(tmp_path: Path) -> Path:
+    """A folder with a config, a policy and a routine that is misspelt."""
+    (tmp_path / "config.toml").write_text('provider = "offline"')
+    (tmp_path / "policy.toml").write_text("")
+    (tmp_path / "routines").mkdir()
+    (tmp_path / "routines" / "bad.toml").write_text('descrption = "x"\n[run]\nprompt = "hello"\n')
+    return tmp_path
+
+
+async def test_doctor_and_validate_work_exactly_when_the_daemon_will_not_start(configured: Path) -> None:
+    nobody = configured / "none.sock"
+    env = {"AGENTD_CONFIG": str(configured / "config.toml"), "STATE_DIRECTORY": str(configured / "state")}
+    examined = await agentctl(nobody, "doctor", env=env)
+    assert examined.code == 1
+    assert "✗  routines" in examined.out
+    assert 'did you mean "description"' in examined.out
+    assert f"no daemon answers at {nobody}" in examined.err
+    assert json.loads((await agentctl(nobody, "doctor", "--json", env=env)).out)["ok"] is False
+    validated = await agentctl(nobody, "validate", str(configured))
+    assert (validated.code, "descrption" in validated.out) == (1, True)
+
+
+async def test_validate_looks_at_what_the_daemon_reads(house: House, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('providr = "offline"')  # where this house says its config is
+    said = await agentctl(house.path, "validate", "--json")
+    assert said.code == 1
+    assert "providr" in said.out
+
+
 # --- on a terminal
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from daemon.control.survey import survey
 from daemon.doctor import main
+from daemon.doctor.survey import survey
 from tests.control.house import built
 
 CONFIG = """

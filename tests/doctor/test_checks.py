@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daemon.doctor import CHECKS, Check, Installation, ProviderFacts, judge
+from daemon.doctor.checks import CHECKS, Check, Installation, ProviderFacts, judge
 from daemon.errors import Fault
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)

@@ -1,25 +1,17 @@
-"""Is this installation sound? A table of checks on plain values, each with what was found and how to mend it.
+"""What is right or wrong, judged from plain values: a check is a function of an Installation that touches nothing.
 
-`control/survey.py` looks, CHECKS judge: a check is a function of an Installation that returns rows and touches nothing,
-so that every finding can be tested without breaking a machine.
+So every finding can be tested without breaking a machine. A new check is a function and its line in CHECKS.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from daemon.errors import Fault
-from daemon.places import find_config, find_socket, find_state, socket_in
-
-if TYPE_CHECKING:
-    from daemon.config import Config
-    from daemon.control.views import CheckView
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_SQLITE = (3, 35)  # RETURNING
@@ -254,39 +246,6 @@ CHECKS: tuple[Callable[[Installation], Iterable[Check]], ...] = (
 def judge(found: Installation) -> list[Check]:
     """Return all rows."""
     return [row for check in CHECKS for row in check(found)]
-
-
-def examine(config: Config, state: Path, socket: Path, env: Mapping[str, str]) -> list[CheckView]:
-    """Look at the installation of a running daemon."""
-    from daemon.control.survey import survey
-
-    return [_view(row) for row in judge(survey(config.file, state, socket, env))]
-
-
-def main(options: argparse.Namespace) -> int:
-    """Look at the installation without a daemon; 1 if something is wrong. `config`, `state` and `json` are options."""
-    from daemon.control.inspection import checks
-    from daemon.control.render import stdout_page
-    from daemon.control.survey import survey
-
-    env, uid, home = os.environ, os.getuid(), Path.home()
-    file = find_config(options.config, env, Path.cwd(), home)
-    state = (options.state or find_state(env, home, uid=uid)).absolute()
-    where = socket_in(state, uid=uid) if options.state else find_socket(state, env, uid=uid)
-    rows = [_view(row) for row in judge(survey(file, state, where, env))]
-    sound = all(row["state"] != "fail" for row in rows)
-    page = stdout_page()
-    if options.json:
-        import json
-
-        page.say(json.dumps({"ok": sound, "checks": rows}, ensure_ascii=False))
-    else:
-        checks(page, rows)
-    return 0 if sound else 1
-
-
-def _view(row: Check) -> CheckView:
-    return {"name": row.name, "state": row.state, "found": row.found, "fix": row.fix}
 
 
 def _of_faults(name: str, text: str, faults: Sequence[Fault]) -> Check:

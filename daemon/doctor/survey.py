@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from daemon.clock import host_zone
 from daemon.control.door import peer
-from daemon.doctor import Installation, ProviderFacts
+from daemon.doctor.checks import Installation, ProviderFacts
 from daemon.errors import ConfigError, Fault
 from daemon.places import config_places
 from daemon.store.lock import NETWORK, filesystem
