@@ -111,7 +111,7 @@ class App:
                 app._retired = []
                 app.providers = Providers(config, place.env, place.secrets)
                 app.providers.get(config.provider)  # a missing key is told at start, not at 08:30
-                app.registry = app._tools(workspace)
+                app.registry = app._tools()
                 app.outbox = Outbox(journal=app.journal, channels=CHANNELS, clock=app.clock, workspace=workspace)
                 app.host = RunHost(app, workspace)
                 app.executor = LocalExecutor(
@@ -137,14 +137,14 @@ class App:
         finally:
             lock.release()
 
-    def _tools(self, workspace: Path) -> FunctionRegistry:
+    def _tools(self) -> FunctionRegistry:
         registry = FunctionRegistry()
         finish.register(registry)
         sysinfo.register(registry)
-        files.register(registry, readable=self.policy.reach.readable)
-        shell.register(registry, limits=self.policy.limits)
+        files.register(registry, lambda: self.policy)
+        shell.register(registry, lambda: self.policy, zone=self.zone.key)
         memory_tools.register(registry, self.memory)
-        self_info.register(registry, self.describe)
+        self_info.register(registry, self.describe, self.describe_routine)
         return registry
 
     @property
@@ -175,6 +175,21 @@ class App:
             "workspace": str(self.place.config.workspace_path(self.place.state)),
             "tools": self.registry.names(),
             "timezone": self.zone.key,
+        }
+
+    def describe_routine(self, name: str) -> Json:
+        """Say what a routine may do and how far it may go."""
+        routine = self.engine.routines.get(name)
+        if routine is None:
+            return {}
+        spec = routine.run
+        return {
+            "when": self.engine.words(routine),
+            "tools": self.registry.names(spec.tools),
+            "policy": self.policy.summary(name, self.registry.names(spec.tools)),
+            "max_iterations": spec.max_iterations,
+            "max_tool_calls": spec.max_tool_calls,
+            "timeout": str(spec.timeout),
         }
 
     def _surface(self) -> Surface:

@@ -141,8 +141,9 @@ class Home:
         return self.process.returncode
 
     async def _gone(self):
-        await self.process.communicate()
+        self.said += (await self.process.stdout.read()).decode()
         self.complaints = (await self.log).decode()
+        await self.process.wait()
 
     async def watch(self, run):
         """Follow a run live; yields its events."""

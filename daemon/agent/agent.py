@@ -6,13 +6,14 @@ It can be used alone, as a library: only the provider is needed, and steps are t
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daemon.agent.hands import Hands, Judge, NoPolicy, Recorder
+from daemon.agent.hands import Hands, Judge, NoPolicy, Recorder, cleaned
 from daemon.agent.loop import Limits, converse
 from daemon.agent.prompt import Persona, PromptContext, join, render
 from daemon.agent.transcript import PendingCall, Transcript, llm_step
@@ -88,8 +89,8 @@ class Agent:
     async def process_message(self, text: str, *, about: str | None = None) -> Reply:
         """Answer the message; an agent made from earlier steps goes on with the message it was in instead.
 
-        `about` is what to look for in memory, by default the message. Raises ProviderError when no provider of the chain
-        gave an answer.
+        `about` is what to look for in memory, by default the message. Raises ProviderError when no provider of the
+        chain gave an answer.
         """
         if self._resumed:
             self._resumed = False
@@ -195,7 +196,21 @@ class Agent:
                 }
                 self._note(Step(kind=StepKind.FAILOVER, iteration=iteration, body=body))
                 await self._commit(durable=False)
-        self._note(llm_step(response, iteration, loop.time() - begin))
+        self._note(llm_step(self._clean(response), iteration, loop.time() - begin))
+
+    def _clean(self, response: LLMResponse) -> LLMResponse:
+        """Return the answer without secrets: what a model says is kept, shown and handed to tools."""
+        said = json.dumps([llm_step(response, 0, 0.0).body], ensure_ascii=False)
+        if self.redact(said) == said:
+            return response
+        calls = tuple(replace(call, arguments=cleaned(call.arguments, self.redact)) for call in response.function_calls)
+        return replace(
+            response,
+            content=self.redact(response.content),
+            reasoning=self.redact(response.reasoning),
+            function_calls=calls,
+            provider_extras=None,  # it holds the secret too; the provider builds the message anew from the rest
+        )
 
     async def _ask(self, provider: LLMProvider, begin: float) -> LLMResponse:
         from daemon.providers.retry import ask

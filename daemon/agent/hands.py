@@ -140,18 +140,19 @@ class Hands:
                 break
             await asyncio.sleep(self.tool_retry_delay)
             result = await self.executor.run(plan.call, self.context)
-        return replace(result, text=self.redact(result.text), value=self._clean(result.value)), clock() - begin
+        return replace(result, text=self.redact(result.text), value=cleaned(result.value, self.redact)), clock() - begin
 
-    def _clean(self, value: Any) -> Any:
-        """Return a JSON value with the secrets in its strings taken out."""
-        match value:
-            case str():
-                return self.redact(value)
-            case dict():
-                return {key: self._clean(item) for key, item in value.items()}
-            case list():
-                return [self._clean(item) for item in value]
-        return value
+
+def cleaned(value: Any, redact: Callable[[str], str]) -> Any:
+    """Return a JSON value with the secrets in its strings taken out."""
+    match value:
+        case str():
+            return redact(value)
+        case dict():
+            return {key: cleaned(item, redact) for key, item in value.items()}
+        case list():
+            return [cleaned(item, redact) for item in value]
+    return value
 
 
 def _batches(plans: Sequence[_Plan]) -> list[list[_Plan]]:

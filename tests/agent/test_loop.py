@@ -291,3 +291,21 @@ async def test_secrets_in_a_result_never_reach_the_model(make, registry):
     agent = make(calls(call("leak")), "ok", redact=lambda text: text.replace("sk-canary-123", "[secret]"))
     await agent.process_message("Go.")
     assert "canary" not in repr(agent.history)
+
+
+async def test_a_secret_that_a_model_knows_is_not_kept_shown_or_handed_to_a_tool(make, registry, journal):
+    seen = []
+
+    def write(text: str) -> None:
+        """Write."""
+        seen.append(text)
+
+    registry.register("write", None, write)
+    agent = make(
+        calls(call("write", text="sk-canary-123"), text="I use sk-canary-123"),
+        "The key is sk-canary-123",
+        redact=lambda text: text.replace("sk-canary-123", "[secret]"),
+    )
+    reply = await agent.process_message("Go.")
+    assert (seen, reply.content) == (["[secret]"], "The key is [secret]")
+    assert "canary" not in repr(journal.steps) + repr(agent.history)
