@@ -14,6 +14,8 @@ from daemon.store.rows import clean, stamp
 
 # A hit is one piece: longer ones bury what matters, shorter ones lose what it belongs to.
 PIECE_CHARACTERS = 800
+# Of a longer text the beginning and the end are kept; the journal has the whole.
+TEXT_CHARACTERS = 20_000
 # Below this a text says little by itself ("Yes, both."): it repeats only what follows the same text.
 _SAYS_LITTLE = 40
 _SENTENCE_END = re.compile(r"(?<=[。！？；\n])|(?<=[.!?;])\s")
@@ -53,7 +55,7 @@ def pieces(routine: str, segments: Iterable[Segment]) -> Iterator[Piece]:
     """Yield the rows of a run's segments; blank ones are left out."""
     before = ""
     for each in segments:
-        for part, text in enumerate(split(clean(each.text))):
+        for part, text in enumerate(split(_ends_of(clean(each.text)))):
             yield Piece(
                 iteration=each.iteration,
                 segment=each.segment,
@@ -79,6 +81,13 @@ def split(text: str, limit: int = PIECE_CHARACTERS) -> list[str]:
         parts.append(rest[:cut].rstrip())
         rest = rest[cut:].lstrip()
     return [part for part in (*parts, rest) if part]
+
+
+def _ends_of(text: str) -> str:
+    if len(text) <= TEXT_CHARACTERS:
+        return text
+    half = TEXT_CHARACTERS // 2
+    return f"{text[:half]}\n[…]\n{text[-half:]}"
 
 
 def _digest(routine: str, kind: SegmentType, text: str, before: str) -> int:

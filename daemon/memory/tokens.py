@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 # Change it whenever `index_text` gives other words for any text: the index is then rebuilt.
@@ -69,8 +70,8 @@ _STOP_CHARACTERS = frozenset(
 class Query(NamedTuple):
     """A question as the index takes it."""
 
-    match: str
-    """An FTS5 expression: any of the terms; empty if there is none."""
+    terms: tuple[str, ...]
+    """What to look for; empty if nothing in the question tells."""
     words: frozenset[str]
     """Every word of the question, content or not: whoever is named in it is among them."""
     characters: frozenset[str]
@@ -86,7 +87,7 @@ def index_text(text: str) -> str:
 
 
 def query(text: str) -> Query:
-    """Return what to look for, given a question in anybody's words; nothing in it is read as FTS5 syntax."""
+    """Return what to look for, given a question in anybody's words."""
     text = _normal(text).lower()
     runs: list[str] = _CJK.findall(text)
     words = [_BASE.get(word, word) for word in _WORD.findall(_CJK.sub(" ", text))]
@@ -96,12 +97,16 @@ def query(text: str) -> Query:
     # Single characters stand in a fifth of all texts: they are asked for only where nothing longer is.
     if not terms:
         terms = [each for each in characters if each not in _STOP_CHARACTERS] or words + pairs + characters
-    chosen = [term for term, _ in Counter(terms).most_common(MAX_TERMS)]
     return Query(
-        match=" OR ".join(f'"{term}"' for term in chosen),
+        terms=tuple(term for term, _ in Counter(terms).most_common(MAX_TERMS)),
         words=frozenset((*words, *pairs, *characters)),
         characters=frozenset(characters) - _STOP_CHARACTERS,
     )
+
+
+def any_of(terms: Iterable[str]) -> str:
+    """Return the FTS5 expression for any of the terms: quoted, so that nothing in them is syntax."""
+    return " OR ".join(f'"{term}"' for term in terms)
 
 
 def words(text: str) -> frozenset[str]:

@@ -27,6 +27,13 @@ def test_nothing_but_blanks_is_lost_and_no_part_is_too_long(text: str) -> None:
     assert all(part.strip() and len(part) <= PIECE_CHARACTERS for part in parts)
 
 
+def test_of_a_huge_text_the_ends_are_kept() -> None:
+    rows = list(pieces("daily", said("The beginning. " + "x" * 10_000_000 + " The end.")))
+    assert len(rows) < 30
+    assert rows[0].text.startswith("The beginning.")
+    assert rows[-1].text.endswith("The end.")
+
+
 def test_parts_of_a_text_share_its_place() -> None:
     rows = list(pieces("daily", said("One. " * 400, "short", "   ")))
     assert [(row.iteration, row.part) for row in rows] == [(0, 0), (0, 1), (0, 2), (1, 0)]

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from daemon.memory.retrieve import expression
 from daemon.models import SegmentType
 from tests.memory.conftest import Library, said
 
@@ -96,6 +97,30 @@ async def test_as_many_as_asked_for_are_found(library: Library) -> None:
     assert len(await library.found("weather", 7)) == 7
     assert len(await library.found("weather", 500)) == 30
     assert await library.found("weather", 0) == []
+
+
+async def test_in_a_big_store_rare_words_choose_and_all_words_weigh(library: Library) -> None:
+    await library.run("01A", "tea with a walrus", "tea with a badger", "more tea")
+    terms = ["tea", "walrus", "badger"]
+
+    async def asked(small: int, budget: int) -> str:
+        return await library.db.read(lambda connection: expression(connection, terms, small=small, budget=budget))
+
+    everything = '"tea" OR "walrus" OR "badger"'
+    assert await asked(small=1_000, budget=0) == everything
+    assert await asked(small=0, budget=1_000) == everything
+    # the words of a text count for its neighbours as well: walrus and badger stand in three texts each
+    assert await asked(small=0, budget=6) == f'("walrus" OR "badger") AND ({everything})'
+    assert await asked(small=0, budget=1) == f'("walrus") AND ({everything})'
+
+
+async def test_what_is_common_is_estimated_where_most_texts_are(library: Library) -> None:
+    for n in range(40):
+        await library.memory.store(f"note {n}", "porridge" if n else "porridge with truffles")
+    found = await library.db.read(
+        lambda connection: expression(connection, ["porridge", "truffles"], small=0, budget=9)
+    )
+    assert found == '("truffles") AND ("porridge" OR "truffles")'
 
 
 async def test_an_excerpt_is_dated_merged_ordered_by_time_and_fenced(library: Library) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.memory.tokens import MAX_TERMS, estimate, index_text, query, words
+from daemon.memory.tokens import MAX_TERMS, any_of, estimate, index_text, query, words
 
 
 @pytest.mark.parametrize(
@@ -43,19 +43,19 @@ def test_chinese_becomes_pairs_and_single_characters() -> None:
     ],
 )
 def test_a_question_becomes_any_of_its_telling_words(question: str, match: str) -> None:
-    assert query(question).match == match
+    assert any_of(query(question).terms) == match
 
 
 def test_a_question_of_nothing_but_small_words_asks_for_those() -> None:
-    assert query("who are you").match == '"who" OR "are" OR "you"'
-    assert query("是谁").match
+    assert query("who are you").terms == ("who", "are", "you")
+    assert query("是谁").terms
 
 
 def test_a_whole_prompt_as_question_is_cut_to_its_most_frequent_words() -> None:
     question = " ".join(f"word{n}" for n in range(500)) + " backup backup"
-    match = query(question).match
-    assert match.count(" OR ") == MAX_TERMS - 1
-    assert match.startswith('"backup" OR "word0" OR "word1"')
+    terms = query(question).terms
+    assert len(terms) == MAX_TERMS
+    assert terms[:3] == ("backup", "word0", "word1")
 
 
 def test_a_name_is_compared_by_all_its_words() -> None:
@@ -77,4 +77,4 @@ def test_any_text_gives_the_same_words_each_time_and_nothing_that_a_database_ref
     assert indexed == index_text(text)
     assert "\0" not in indexed
     indexed.encode()
-    query(text).match.encode()
+    any_of(query(text).terms).encode()
