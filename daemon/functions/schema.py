@@ -10,6 +10,8 @@ from daemon.models import Json
 _ONE = frozenset({"items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else"})
 _MANY = frozenset({"anyOf", "allOf", "oneOf", "prefixItems"})
 _NAMED = frozenset({"properties", "patternProperties"})
+# `discriminator` is OpenAPI's, and points at definitions that have moved.
+_DROPPED = frozenset({"title", "$defs", "discriminator"})
 _PREFIX = "#/$defs/"
 
 
@@ -35,7 +37,7 @@ def tidy(schema: Json) -> Json:
     def level(node: Json) -> Json:
         out: Json = {}
         for key, value in node.items():
-            if key in ("title", "$defs"):
+            if key in _DROPPED:
                 continue
             if key in _ONE:
                 out[key] = walk(value)

@@ -117,6 +117,29 @@ def test_a_model_that_contains_itself_keeps_its_reference() -> None:
     assert schema(func)["$defs"]["Node"]["properties"]["children"]["items"] == {"$ref": "#/$defs/Node"}
 
 
+def test_a_choice_of_models_names_each_in_full() -> None:
+    class Cat(BaseModel):
+        kind: Literal["cat"]
+
+    class Dog(BaseModel):
+        kind: Literal["dog"]
+        barks: bool
+
+    def func(pet: Any) -> None: ...
+
+    func.__annotations__["pet"] = Annotated[Cat | Dog, Field(discriminator="kind")]
+    assert properties(func)["pet"] == {
+        "oneOf": [
+            {"properties": {"kind": {"const": "cat", "type": "string"}}, "required": ["kind"], "type": "object"},
+            {
+                "properties": {"kind": {"const": "dog", "type": "string"}, "barks": {"type": "boolean"}},
+                "required": ["kind", "barks"],
+                "type": "object",
+            },
+        ]
+    }
+
+
 def test_a_parameter_called_title_is_not_taken_for_a_title() -> None:
     def func(title: str, description: str, json: str, copy: int, _private: int = 1) -> None: ...
 
