@@ -20,8 +20,8 @@ from daemon.routines import against, load_folder
 # The tools that ship with us; a test compares them with those of a real daemon, which is too much to start for a check.
 TOOLS = frozenset(
     {
-        *("file_list", "file_read", "file_write", "finish", "memory_recall", "memory_store"),
-        *("self_info", "shell", "sysinfo"),
+        *("file_list", "file_read", "file_write", "finish", "memory_expand", "memory_forget", "memory_recall"),
+        *("memory_store", "self_info", "shell", "sysinfo"),
     }
 )
 

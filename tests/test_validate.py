@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from daemon.app import App, Place
+from daemon.config import load_config
+from daemon.redact import Secrets
 from daemon.shipped import init
-from daemon.validate import check_all, examine
+from daemon.validate import TOOLS, check_all, examine
 
 
 @pytest.fixture
@@ -92,3 +95,17 @@ def test_what_a_provider_cannot_use_is_told_before_it_is_asked(folder: Path) -> 
     found = examine(folder / "config.toml", env={}, state=folder)
     assert [fault.key for fault in found.faults] == ["providers.a.capabilities.tool", "providers.b.replies"]
     assert {fault.file for fault in found.faults} == {str(folder / "config.toml")}
+
+
+async def test_the_tools_that_validate_knows_are_those_of_a_real_daemon(folder: Path) -> None:
+    place = Place(
+        config=load_config(folder / "config.toml"),
+        state=folder / "state",
+        socket=folder / "agentd.sock",
+        log_file=folder / "agentd.jsonl",
+        console=False,
+        env={},
+        secrets=Secrets(),
+    )
+    async with App.open(place) as app:
+        assert set(app.registry.names()) == TOOLS
