@@ -39,6 +39,8 @@ _COLOURS = {
     "critical": "\x1b[1;31m",
 }
 _DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
+# What a whole run has in common.
+_BOUND = ("routine", "run", "slot")
 # Said at the front of a line, or not worth a field of their own.
 _HEAD = frozenset({"at", "level", "event", "exception"})
 
@@ -88,7 +90,9 @@ def pretty(record: dict[str, Any], *, colour: bool) -> str:
     dim, bold, plain = (_DIM, _BOLD, _PLAIN) if colour else ("", "", "")
     level = str(record.get("level", "info"))
     tint = _COLOURS.get(level, "") if colour else ""
-    fields = " ".join(f"{dim}{key}={plain}{_shown(value)}" for key, value in record.items() if key not in _HEAD)
+    fields = " ".join(
+        f"{dim}{key}={plain}{_shown(value)}" for key, value in record.items() if key not in _HEAD and value is not None
+    )
     event = _tame(str(record.get("event", "")))
     head = f"{dim}{_clock(record.get('at'))}{plain} {tint}{level:<8}{plain} {bold}{event}{plain}"
     trace = f"\n{_tame(str(record['exception']))}" if record.get("exception") else ""
@@ -119,9 +123,13 @@ def _iso(moment: datetime) -> str:
 
 
 def _head(_logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Put time, level and name first, where the eye looks."""
+    """Put time, level, name and what they belong to first, where the eye looks."""
     level = "error" if method == "exception" else "warning" if method == "warn" else method
-    return {"at": _iso(datetime.now(UTC)), "level": level, "event": event.pop("event", ""), **event}
+    head = {"at": _iso(datetime.now(UTC)), "level": level, "event": event.pop("event", "")}
+    for key in _BOUND:
+        if key in event:
+            head[key] = event.pop(key)
+    return {**head, **event}
 
 
 def _exception(

@@ -37,6 +37,7 @@ __all__ = ["VERBS", "exit_code_of", "main"]
 ROUTINE = (("routine",), {"metavar": "ROUTINE", "help": "a routine's name"})
 ANY_ROUTINE = (("routine",), {"metavar": "ROUTINE", "nargs": "?", "help": "of this routine only"})
 RUN = (("run",), {"metavar": "RUN", "help": "a run's id; its end is enough"})
+RUN_OR_ROUTINE = (("run",), {"metavar": "RUN", "help": "a run's id, its end is enough; or a routine: its last run"})
 FULL = (("--full",), {"action": "store_true", "help": "fold nothing"})
 
 
@@ -114,7 +115,7 @@ VERBS = {
     "inspect": Verb(
         verbs.inspect,
         "one run in full: prompt, calls, verdicts, usage",
-        RUN,
+        RUN_OR_ROUTINE,
         FULL,
         (("-f", "--follow"), {"action": "store_true", "help": "follow it live, and print its report"}),
     ),

@@ -50,7 +50,9 @@ def _head(page: Page, run: Mapping[str, Any]) -> None:
     if run["attempt"] > 1:
         lines.append(("attempts", str(run["attempt"])))
     if run["model"] or run["provider"]:
-        lines.append(("model", " / ".join(part for part in (run["provider"], run["model"]) if part)))
+        lines.append(
+            ("model", " / ".join(part for part in (run["provider"], run["model"]) if part not in ("", "none")))
+        )
     if run["not_before"]:
         lines.append(("goes on", when(run["not_before"])))
     if run["event"]:
@@ -103,7 +105,8 @@ def _step(page: Page, step: Mapping[str, Any], calls: Mapping[str, Any], begin: 
             usage = body.get("usage") or {}
             used = f"{usage.get('input', 0):,} in, {usage.get('output', 0):,} out"
             asks = f", asks for {counted(len(body['calls']), 'call')}" if body.get("calls") else ""
-            told = f"{page.sign('ok')} {body.get('model') or 'model'} answered{asks}"
+            model = body.get("model") if body.get("model") != "none" else "no model"
+            told = f"{page.sign('ok')} {model or 'model'} answered{asks}"
             took = f"{span(body.get('seconds') or 0)}, {used}"
             _entry(page, step, begin, f"{told}  {page.paint(took, DIM)}")
             _text(page, body.get("content") or "", full=full, indent=_INDENT)

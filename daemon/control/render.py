@@ -117,12 +117,12 @@ class Page:
 
 
 def squeeze(widths: list[int], room: int, *, first: int) -> None:
-    """Make columns fit into the room: the `first` one gives way, then the widest, none below NARROWEST."""
-    excess = sum(widths) - room
-    for place in (first, *sorted(range(len(widths)), key=lambda place: -widths[place])):
-        given = max(0, min(excess, widths[place] - NARROWEST))
-        widths[place] -= given
-        excess -= given
+    """Make columns fit into the room: the `first` one gives way, then always the widest, none below NARROWEST."""
+    for _ in range(sum(widths) - room):
+        place = first if widths[first] > NARROWEST else widths.index(max(widths))
+        if widths[place] <= NARROWEST:
+            return
+        widths[place] -= 1
 
 
 def one_line(text: str) -> str:

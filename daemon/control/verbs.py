@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daemon.control.call import DONE, NOT_SUCCEEDED, Call, quote
-from daemon.control.client import Lost, Unreachable
+from daemon.control.client import Lost, Problem, Unreachable
 from daemon.control.render import BOLD, DIM, RED, YELLOW, now, one_line, relative, short, size, span, when, words
 from daemon.control.render import moment as at
 
@@ -66,9 +66,7 @@ def list_routines(call: Call) -> int:
         call.out.say("There are no routines yet. One TOML file each, beside config.toml in routines/.")
         return DONE
     today = now()
-    call.out.table(
-        ["", "ROUTINE", "WHEN", "LAST RUN", "NEXT"], [_routine_row(each, today) for each in routines], elastic=3
-    )
+    call.out.table(["", "ROUTINE", "LAST RUN", "NEXT", "WHEN"], [_routine_row(each, today) for each in routines])
     for each in routines:
         for fault in each["faults"]:
             call.out.say(call.out.paint(call.out.safe(fault["text"]), RED))
@@ -82,9 +80,9 @@ def _routine_row(routine: Mapping[str, Any], today: datetime) -> tuple[str, ...]
     return (
         state if state == "invalid" else sign,
         routine["name"],
-        routine["words"],
-        outcome(last, today) if last else "never",
+        outcome({**last, "headline": ""}, today) if last else "never",
         following,
+        routine["words"],
     )
 
 
@@ -241,11 +239,11 @@ def run(call: Call) -> int:
 
 def inspect(call: Call) -> int:
     """Show one run in full."""
+    told = _run_named(call)
     if call.follow:
         from daemon.control.follow import follow
 
-        return follow(call, call.client.ask("GET", f"/v1/runs/{quote(call.run)}"))
-    told = call.client.ask("GET", f"/v1/runs/{quote(call.run)}")
+        return follow(call, told)
     steps = call.items(f"/v1/runs/{quote(told['id'])}/steps?limit=1000")
     if call.json:
         return call.say_json({**told, "steps": steps})
@@ -253,6 +251,23 @@ def inspect(call: Call) -> int:
 
     write(call.out, told, steps, full=call.full)
     return DONE
+
+
+def _run_named(call: Call) -> Any:
+    """Return the run of that id, or the last one of the routine of that name."""
+    try:
+        return call.client.ask("GET", f"/v1/runs/{quote(call.run)}")
+    except Problem as problem:
+        if problem.code != "not_found":
+            raise
+        try:
+            last = call.client.ask("GET", f"/v1/runs?limit=1&routine={quote(call.run)}")["items"]
+        except Problem:
+            raise problem from None  # it is no routine either
+        if not last:
+            never = {"code": "not_found", "detail": f"{call.run} has never run"}
+            raise Problem(problem.status, never) from None
+        return call.client.ask("GET", f"/v1/runs/{last[0]['id']}")
 
 
 def cancel(call: Call) -> int:

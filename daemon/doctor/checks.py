@@ -141,6 +141,8 @@ def check_providers(found: Installation) -> Iterator[Check]:
     for provider in found.providers:
         name = f"model {provider.name}"
         text = " / ".join(part for part in (provider.kind, provider.model) if part)
+        if provider.kind == "offline":
+            text = "no model is asked: reports are the gathered facts"
         if provider.fault:
             state = "fail" if provider.used else "warn"
             yield Check(name=name, state=state, found=f"{text}, no key", fix=provider.fault)
