@@ -1,8 +1,8 @@
 """The record: one SQLite database in the state folder, written by one thread.
 
-In this room: the database and its writer (database.py); the journal (journal.py) of slots, runs, steps and deliveries
-(slots.py, runs.py, outbox.py) and the seam for another one (runstore.py); the tables (sql/, tables.py); the lock on
-the state folder (lock.py).
+In this room: the database and its writer (database.py over connection.py); the journal (journal.py) of slots, runs,
+steps and deliveries (slots.py, runs.py, outbox.py) and the seam for another one (runstore.py); the tables (sql/,
+tables.py); the lock on the state folder (lock.py).
 Not in this room: when a slot is due, what a run does, how a report is sent, what memory keeps.
 """
 

@@ -12,42 +12,23 @@ transaction dirtied a page, so a durable work must change a row; and the pragma 
 from __future__ import annotations
 
 import asyncio
-import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from daemon.errors import ConfigError, Fault, StoreFull
+from daemon.store.connection import explain, open_reader, open_writer
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[sqlite3.Connection], T]
 
 MIGRATIONS = Path(__file__).parent / "sql"
-MINIMUM = (3, 35, 0)  # RETURNING; Debian 11 has 3.34, Ubuntu 22.04 3.37
-APPLICATION = 0x61677464  # "agtd": tells our file from somebody else's SQLite database
 BATCH = 256  # more than that and the first in line waits noticeably for the last
 READERS = 2  # reads are short; a second one keeps `list` from queuing behind a search of the memory
-
-# Somebody with a `sqlite3` shell open may hold the write lock; SQLite's own back-off has been seen to take 2 s.
-BUSY_MS = 15_000
-
-# What can become of the file under a living daemon: told in words, and raised as StoreFull, because the answer is the
-# same for each: nothing of this work was kept, nothing may be started on it, later ones may succeed again.
-TROUBLES = {
-    sqlite3.SQLITE_FULL: "the disk is full; make room",
-    sqlite3.SQLITE_IOERR: "the disk reports an error; check the space left and the system's log",
-    sqlite3.SQLITE_CANTOPEN: "the file can no longer be opened; check the folder and the limit on open files",
-    sqlite3.SQLITE_READONLY: "the file has become read-only; check its owner and the mount",
-    sqlite3.SQLITE_BUSY: "another program holds a lock on it; close that program",
-    sqlite3.SQLITE_CORRUPT: "the file is damaged; stop the daemon and restore a backup",
-    sqlite3.SQLITE_NOTADB: "the file is damaged; stop the daemon and restore a backup",
-}
 
 
 class Database:
@@ -201,127 +182,3 @@ def _settle(outcomes: list[_Outcome]) -> None:
             future.set_result(result)
         else:
             future.set_exception(error)
-
-
-def explain(error: BaseException, path: Path) -> BaseException:
-    """Return what to raise instead of `error`: StoreFull with a remedy if the file is in trouble, else itself."""
-    code = getattr(error, "sqlite_errorcode", None)
-    if code is None or (trouble := TROUBLES.get(code & 0xFF)) is None:
-        return error
-    full = StoreFull(f"{path}: {trouble} ({error})")
-    full.__cause__ = error
-    return full
-
-
-def open_writer(path: Path, migrations: Path = MIGRATIONS) -> sqlite3.Connection:
-    """Open the one connection that writes, with the tables as this version of the program knows them."""
-    check_sqlite(sqlite3.sqlite_version_info)
-    try:
-        # Before SQLite sees it: it gives the WAL and its index the mode of the database.
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        path.chmod(0o600)
-    except OSError as error:
-        raise _unusable(path, f"cannot be opened: {error.strerror}", "check its folder, owner and mode") from error
-    connection = sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)
-    try:
-        _tune(connection)
-        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        if mode != "wal":
-            raise _unusable(path, f"its file system allows no write-ahead log (journal mode {mode})", "choose another")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA journal_size_limit = 16777216")  # a WAL that grew in a rush is cut back to 16 MiB
-        check_modules({name for (name,) in connection.execute("SELECT name FROM pragma_module_list")})
-        migrate(connection, path, migrations)
-    except sqlite3.Error as error:
-        connection.close()
-        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-            raise _unusable(path, f"is damaged ({error})", "restore a backup, or move it away to start anew") from error
-        raise explain(error, path) from error
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def open_reader(path: Path) -> sqlite3.Connection:
-    """Open a connection that cannot write; Database closes it from another thread than the one that uses it."""
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=ro",
-        uri=True,
-        timeout=BUSY_MS / 1000,
-        isolation_level=None,
-        check_same_thread=False,
-    )
-    _tune(connection)
-    connection.execute("PRAGMA query_only = ON")
-    return connection
-
-
-def _tune(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute("PRAGMA cache_size = -8192")  # KiB, at most, for each of three connections
-    # No mmap: there a read error of the disk is not an exception but a SIGBUS, and the daemon is to live through it.
-
-
-def check_sqlite(version: tuple[int, ...]) -> None:
-    """Raise ConfigError if this Python's SQLite is too old."""
-    if version < MINIMUM:
-        found, least = ".".join(map(str, version)), ".".join(map(str, MINIMUM))
-        raise ConfigError(
-            Fault(file="SQLite", key="", found=found, problem=f"at least {least} is needed", hint="use a newer Python")
-        )
-
-
-def check_modules(names: Collection[str]) -> None:
-    """Raise ConfigError if this Python's SQLite lacks full-text search."""
-    if "fts5" not in names:
-        raise ConfigError(
-            Fault(file="SQLite", key="", found="", problem="was built without FTS5", hint="use another build of Python")
-        )
-
-
-def migrate(connection: sqlite3.Connection, path: Path, migrations: Path = MIGRATIONS) -> None:
-    """Run the migrations that the database has not seen, each with its record in one transaction.
-
-    They are the files `NNN_name.sql`, in order. A released one is never edited: append another.
-    """
-    known = {int(file.name[:3]): file for file in sorted(migrations.glob("[0-9][0-9][0-9]_*.sql"))}
-    _claim(connection, path)
-    connection.execute(
-        "CREATE TABLE IF NOT EXISTS migration"
-        " (version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied INTEGER NOT NULL)"
-    )
-    applied = {version for (version,) in connection.execute("SELECT version FROM migration")}
-    if newer := applied - set(known):
-        raise _unusable(
-            path,
-            f"was written by a newer version of agentd (schema {max(newer)}, this one knows {max(known, default=0)})",
-            "install that version again, or restore a backup made before the upgrade",
-        )
-    for version in sorted(set(known) - applied):
-        file = known[version]
-        try:
-            connection.executescript("BEGIN IMMEDIATE;\n" + file.read_text(encoding="utf-8"))
-            now = int(datetime.now(UTC).timestamp() * 1_000_000)
-            connection.execute("INSERT INTO migration VALUES (?, ?, ?)", (version, file.stem[4:], now))
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-
-
-def _claim(connection: sqlite3.Connection, path: Path) -> None:
-    """Mark a new file as ours; ConfigError if it already is somebody else's."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    if application == APPLICATION:
-        return
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if application or tables:
-        raise _unusable(path, "is a database of another program", "move it away, or choose another state folder")
-    connection.execute(f"PRAGMA application_id = {APPLICATION}")
-
-
-def _unusable(path: Path, problem: str, hint: str) -> ConfigError:
-    return ConfigError(Fault(file=str(path), key="", found="", problem=problem, hint=hint))

@@ -119,6 +119,7 @@ class Slots(Part):
                 "INSERT INTO definition (hash, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
                 [(hash_, body) for body, hash_ in definitions.items()],
             )
+            _forget_the_future(connection, stamp(now))
             return [_open(connection, claim, definitions[claim.definition], now) for claim in claims]
 
         return await self._db.write(work, durable=True)
@@ -136,7 +137,7 @@ class Slots(Part):
         told = (stamp(first), stamp(last), count)
 
         def work(connection: sqlite3.Connection) -> None:
-            _forget_the_future(connection, routine, now)
+            _forget_the_future(connection, now)
             if new := _untold(connection, routine, *told):
                 _add(connection, routine, *new, outcome, reason)
 
@@ -210,8 +211,6 @@ def _slot_of(row: Row) -> SlotRow:
 
 def _open(connection: sqlite3.Connection, claim: Claim, definition: str, now: datetime) -> Run | None:
     slot = stamp(claim.slot)
-    if claim.event is None:
-        _forget_the_future(connection, claim.routine, stamp(now))
     if _taken(connection, claim.routine, slot, claim.event):
         return None
     run = Run(
@@ -227,27 +226,28 @@ def _open(connection: sqlite3.Connection, claim: Claim, definition: str, now: da
     )
     connection.execute(
         'INSERT INTO run (id, routine, definition, "trigger", slot, event, status, created, not_before, goal)'
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " VALUES (?, ?, ?, ?, ?, ?, 'queued', ?, ?, ?)",
         (
-            run.id, run.routine, definition, run.trigger, slot, run.event, run.status, stamp(now),
+            run.id, run.routine, definition, run.trigger, slot, run.event, stamp(now),
             stamp_or_none(run.not_before), run.goal,
         ),
     )  # fmt: skip
     connection.execute(
         "INSERT INTO slot (routine, first, last, event, outcome, reason, run_id, lateness)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (claim.routine, slot, slot, claim.event, claim.outcome, claim.reason, run.id, claim.lateness),
+        (claim.routine, slot, slot, claim.event, claim.outcome.value, claim.reason, run.id, claim.lateness),
     )
     return run
 
 
-def _forget_the_future(connection: sqlite3.Connection, routine: str, now: int) -> None:
+def _forget_the_future(connection: sqlite3.Connection, now: int) -> None:
     """Drop rows that tell of slots still to come: they are accounted for anew, as far as they have passed.
 
-    A clock that had jumped to 2031 and was put right left them, and they would mute the routine until then.
+    A clock that had jumped to 2031 and was put right left them, and they would mute their routines until then.
     """
+    # Named, because SQLite would rather walk through all that have no run than through the few that are yet to come.
     connection.execute(
-        "DELETE FROM slot WHERE routine = ? AND last > ? AND run_id IS NULL AND event IS NULL", (routine, now)
+        "DELETE FROM slot INDEXED BY slot_last WHERE last > ? AND run_id IS NULL AND event IS NULL", (now,)
     )
 
 

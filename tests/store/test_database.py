@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from daemon.errors import ConfigError, StoreFull
-from daemon.store.database import BATCH, Database, Work, check_modules, check_sqlite, open_reader
+from daemon.store.connection import check_modules, check_sqlite, open_reader
+from daemon.store.database import BATCH, Database, Work
 
 
 def put(number: int) -> Work[int]:

@@ -12,7 +12,8 @@ import pytest
 
 from daemon.models import DeliveryStatus, Status
 from daemon.store import Journal
-from daemon.store.database import MIGRATIONS, Work, migrate
+from daemon.store.connection import migrate
+from daemon.store.database import MIGRATIONS, Work
 from tests.store.conftest import START, Clock, Ledger, step
 
 T = TypeVar("T")
