@@ -57,7 +57,8 @@ class Verb:
     def read(self, name: str, words: list[str]) -> dict[str, Any]:
         """Return the options of a command line; ends the process with a usage message where it is wrong."""
         if self.raw:
-            return {"rest": words, "json": "--json" in words}
+            socket = _take_socket(words)
+            return {"rest": words, "json": "--json" in words, "socket": socket}
         needs = any(not names[0].startswith("-") and "nargs" not in how for names, how in self.options)
         if not needs and all(word == "--json" for word in words):
             return {_option(names): how.get("default") for names, how in self.options} | {"json": bool(words)}
@@ -69,6 +70,19 @@ class Verb:
         parser.add_argument("--json", action="store_true", help="what the daemon answered, as it is")
         parser.add_argument("--socket", metavar="PATH", help="where the daemon listens")
         return vars(parser.parse_args(words))
+
+
+def _take_socket(words: list[str]) -> str | None:
+    """Take `--socket PATH` out of a command line whose other words somebody else will read."""
+    for place, word in enumerate(words):
+        if word == "--socket" and place + 1 < len(words):
+            path = words[place + 1]
+            del words[place : place + 2]
+            return path
+        if word.startswith("--socket="):
+            del words[place]
+            return word.partition("=")[2]
+    return None
 
 
 def _option(names: tuple[str, ...]) -> str:

@@ -175,6 +175,15 @@ async def test_cancel_waits_until_the_run_has_ended(house: House) -> None:
     assert (await asked).out == f"run {run.id[-8:]} of daily-report is cancelled\n"
 
 
+@pytest.mark.parametrize(
+    "words", [["--socket", "X", "V"], ["--socket=X", "V"], ["V", "--socket", "X"], ["V", "--socket=X"]]
+)
+@pytest.mark.parametrize("verb", ["status", "doctor"])
+async def test_the_socket_may_be_named_anywhere(house: House, words: list[str], verb: str) -> None:
+    named = [word.replace("X", str(house.path)).replace("V", verb) for word in words]
+    assert (await agentctl(house.path.parent / "none.sock", *named)).code == 0
+
+
 async def test_doctor_asks_the_daemon(house: House) -> None:
     said = await agentctl(house.path, "doctor")
     assert said.code == 0
