@@ -24,7 +24,6 @@ from daemon.store.part import Part
 from daemon.store.rows import (
     RUN,
     STEP,
-    Row,
     clean_or_none,
     deflate,
     encode,
@@ -146,10 +145,11 @@ class Runs(Part):
     async def steps(self, run_id: str) -> list[Step]:
         """Return what a run did so far, in order."""
 
-        def work(connection: sqlite3.Connection) -> list[Row]:
-            return connection.execute(f"SELECT {STEP} FROM step WHERE run_id = ? ORDER BY seq", (run_id,)).fetchall()
+        def work(connection: sqlite3.Connection) -> list[Step]:
+            rows = connection.execute(f"SELECT {STEP} FROM step WHERE run_id = ? ORDER BY seq", (run_id,))
+            return [step_of(row) for row in rows]
 
-        return [step_of(row) for row in await self._db.read(work)]
+        return await self._db.read(work)
 
     async def end(
         self,
@@ -179,7 +179,7 @@ class Runs(Part):
             return final
 
         final = await self._db.write(work, durable=True)
-        self._taken.pop(run.id, None)
+        self._let_go(run)
         return final
 
     async def suspend(self, run: Run, *, not_before: datetime | None = None, detail: str | None = None) -> Run:
@@ -196,8 +196,12 @@ class Runs(Part):
             return _leave(connection, queued, None, suspended=True, forgiven=not_before is None)
 
         suspended = await self._db.write(work)
-        self._taken.pop(run.id, None)
+        self._let_go(run)
         return suspended
+
+    def _let_go(self, run: Run) -> None:
+        if self._taken.get(run.id, (None, 0))[0] == run.fence:  # it may have been taken again already
+            del self._taken[run.id]
 
     async def recover(self, owner: str) -> list[Run]:
         """Queue the runs whose process died and return every queued run, oldest first.
