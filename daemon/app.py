@@ -101,7 +101,7 @@ class App:
         lock = lock_state(place.state)
         try:
             workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
-            configure(level=config.log.level, console=place.console, file=place.log_file, secrets=place.secrets)
+            app._open_log()
             app.policy = Policy.load(config.policy_path, workspace=workspace)
             database = await Database.open(place.state / "agentd.db")
             try:
@@ -136,6 +136,17 @@ class App:
                 await database.close()
         finally:
             lock.release()
+
+    def _open_log(self) -> None:
+        settings = self.config.log
+        configure(
+            level=settings.level,
+            console=self.place.console,
+            file=self.place.log_file,
+            secrets=self.secrets,
+            max_bytes=settings.max_mb * 1_000_000,
+            keep=settings.keep,
+        )
 
     def _tools(self) -> FunctionRegistry:
         registry = FunctionRegistry()
@@ -280,6 +291,8 @@ class App:
             raise
         self.reload_fault = None
         self.place, self.policy = replace(self.place, config=config), policy
+        if config.log != old.log:
+            self._open_log()
         if config.providers != old.providers or config.provider != old.provider:
             self._retired.append(self.providers)  # runs under way still ask them
             self.providers = providers

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 RESULT_CHARACTERS = 1_200  # of a tool's output: its beginning and end say what it was; the whole is in the journal
 
+LINE_CHARACTERS = 300  # of a goal or an answer, where one line stands for the whole
+
 
 def segments(goal: str, steps: Iterable[Step], now: datetime) -> list[Segment]:
     """Return the run as anchored pieces, in the order they happened."""
@@ -56,4 +58,5 @@ def conversation_item(run: Run, reply: Reply) -> str:
 
 
 def _first_line(text: str) -> str:
-    return next((line.strip("# ").strip() for line in text.splitlines() if line.strip("# ").strip()), "")
+    line = next((line.strip("# ").strip() for line in text.splitlines() if line.strip("# ").strip()), "")
+    return line if len(line) <= LINE_CHARACTERS else f"{line[:LINE_CHARACTERS]}…"

@@ -50,21 +50,8 @@ class Providers:
         key = self._config.secret(name, self._env)
         if key is not None:
             self._secrets.add(key.get_secret_value())
-        return create_provider(
-            settings.kind,
-            name=name,
-            model=model or settings.model,
-            base_url=settings.base_url,
-            api=settings.api,
-            region=settings.region,
-            api_key=key.get_secret_value() if key else None,
-            timeout=settings.timeout.total_seconds(),
-            max_concurrency=settings.max_concurrency,
-            capabilities=settings.capabilities or None,
-            temperature=settings.temperature,
-            max_tokens=settings.max_tokens,
-            replies=settings.replies or None,
-        )
+        wanted = settings.settings() | ({"model": model} if model else {})
+        return create_provider(settings.kind, name=name, api_key=key.get_secret_value() if key else None, **wanted)
 
     def chain(self, routine: Routine) -> list[LLMProvider]:
         """Return the routine's provider and its fallbacks, in order."""

@@ -108,6 +108,9 @@ class SegmentType(StrEnum):
     KNOWLEDGE = "knowledge"
 
 
+NO_MODEL = "none"
+"""The model of a run that no model was asked for: its report is the gathered facts."""
+
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 

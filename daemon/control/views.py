@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 # typing's own TypedDict hides from pydantic, before Python 3.12, which keys may be absent
 from typing_extensions import TypedDict
 
-from daemon.models import Delivery, DeliveryStatus, Run, Status, Step
+from daemon.models import NO_MODEL, Delivery, DeliveryStatus, Run, Status, Step
 
 if TYPE_CHECKING:
     from daemon.errors import ConfigError
@@ -271,6 +271,8 @@ def in_a_word(statuses: Iterable[DeliveryStatus]) -> str | None:
 
 def run_brief(run: Run, delivery: str | None) -> RunBrief:
     headline = next((line.strip("# ") for line in (run.report or "").splitlines() if line.strip("# ")), "")
+    if run.model == NO_MODEL and run.report:
+        headline = "facts only"
     usage = run.usage
     return RunBrief(
         id=run.id,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from daemon.facts import Fact, title, unwrap
-from daemon.models import Json, LLMMessage, LLMResponse
+from daemon.models import NO_MODEL, Json, LLMMessage, LLMResponse
 from daemon.providers.base import LLMProvider
 
 _NOTICE = (
@@ -30,7 +30,7 @@ class OfflineProvider(LLMProvider):
 
     @property
     def model_name(self) -> str:
-        return "none"
+        return NO_MODEL
 
     def supports_function_calling(self) -> bool:
         return False
