@@ -6,7 +6,8 @@ follows the bus first, reads the journal then, and skips on the bus what it has 
 commit of the step it stands for. `thinking` and `delta` stand for none, have no id, and are lost to whoever comes late.
 
 Event types: run_started {goal}, thinking, tool_started {tool, args}, tool_finished {tool, ok, preview}, message {text},
-delta {text}, run_waiting {detail}, run_ended {status, detail, report}. Every event has `type`, `run`, `routine`, `at`.
+delta {text}, run_waiting {status, detail}, run_ended {status, detail, report, silent}. Every event has `type`, `run`,
+`routine` and `at`.
 """
 
 from __future__ import annotations
@@ -124,12 +125,13 @@ def of_step(run: Run, step: Step) -> Json | None:
 def end_of(run: Run) -> Json:
     """Return the last event of a run that has ended."""
     end = {"type": "run_ended", **_stamp(run, run.ended or run.created), "status": run.status.value}
-    return {**end, "detail": run.detail, "report": run.report}
+    return {**end, "detail": run.detail, "report": run.report, "silent": run.silent}
 
 
 def waiting_of(run: Run) -> Json:
     """Return the event of a run that is parked until somebody approves of what it wants to do."""
-    return {"type": "run_waiting", **_stamp(run, run.started or run.created), "detail": run.detail}
+    parked = {"type": "run_waiting", **_stamp(run, run.started or run.created)}
+    return {**parked, "status": run.status.value, "detail": run.detail}
 
 
 def preview(ok: bool, text: str) -> str:

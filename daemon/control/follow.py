@@ -38,15 +38,16 @@ def follow(call: Call, begun: Mapping[str, Any]) -> int:
     if not call.json:
         err.say(f"{err.paint(begun['routine'], BOLD)}  run {short(run_id)}{_line_before(begun)}")
     try:
-        if not _watch(call, run_id):
+        last = _watch(call, run_id)
+        if last is None:
             return _gone(call, run_id, "stopped")
-        ended = _settled(call, run_id)
+        ended = _settled(call, {**begun, **last, "id": run_id})
     except KeyboardInterrupt:
         return _detach(call, run_id)
     except (Lost, Unreachable):
         return _gone(call, run_id, "went away")
     if call.json:
-        call.out.say(call.client.text("GET", f"/v1/runs/{run_id}"))
+        call.say_json(ended)
     else:
         _conclude(call, ended)
     return exit_code_of(ended["status"], [delivery["status"] for delivery in ended["deliveries"]])
@@ -58,8 +59,8 @@ def _line_before(run: Mapping[str, Any]) -> str:
     return ", waits for room" if run["position"] == 0 else ""
 
 
-def _watch(call: Call, run_id: str) -> bool:
-    """Show what happens; tell whether the run came to its end, or to where it waits for a person."""
+def _watch(call: Call, run_id: str) -> Mapping[str, Any] | None:
+    """Show what happens; return the event that ends the run, or says that it waits for a person."""
     progress = Progress(call.err)
     tick = progress.tick if call.err.terminal and not call.json else None
     try:
@@ -67,20 +68,24 @@ def _watch(call: Call, run_id: str) -> bool:
             if not call.json:
                 progress.show(event)
             if event["type"] in ("run_ended", "run_waiting"):
-                return True
+                return dict(event)
     finally:
         progress.clear()
-    return False
+    return None
 
 
-def _settled(call: Call, run_id: str) -> Any:
-    """Return the ended run, once its deliveries have been tried or a moment has passed."""
-    for pause in MOMENTS:
-        ended = call.client.ask("GET", f"/v1/runs/{run_id}")
-        if not any(each["status"] == "pending" and not each["attempts"] for each in ended["deliveries"]):
-            return ended
-        time.sleep(pause)
-    return call.client.ask("GET", f"/v1/runs/{run_id}")
+def _settled(call: Call, told: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the ended run, once its deliveries have been tried or a moment has passed; else what its end told."""
+    run = told
+    try:
+        for pause in MOMENTS:
+            run = call.client.ask("GET", f"/v1/runs/{told['id']}")
+            if not any(each["status"] == "pending" and not each["attempts"] for each in run["deliveries"]):
+                break
+            time.sleep(pause)
+    except (Lost, Unreachable):
+        pass  # the daemon stopped right after the run: it had ended all the same
+    return run
 
 
 def _conclude(call: Call, run: Mapping[str, Any]) -> None:

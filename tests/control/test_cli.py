@@ -298,6 +298,20 @@ async def test_a_daemon_that_stops_in_the_middle_is_told_and_the_run_goes_on_lat
     assert "Start it with: agentd" in err.decode()
 
 
+async def test_a_daemon_that_stops_right_after_the_run_takes_nothing_away(house: House) -> None:
+    process = await start(house.path, "run", "daily-report")
+    assert process.stderr is not None
+    await process.stderr.readline()
+    run = await asked_for(house)
+    await house.live(run, *STEPS)
+    await house.end(run)
+    house.server.stop()
+    out, err = await process.communicate()
+    assert process.returncode == 0
+    assert out == b"# All is well\n\nNothing to do.\n"
+    assert "✓ succeeded" in err.decode()
+
+
 async def test_a_lost_answer_is_asked_for_again_and_starts_nothing_twice(house: House, tmp_path: Path) -> None:
     path, seen = tmp_path / "flaky.sock", 0
 
