@@ -150,7 +150,7 @@ class RunHost:
             required_tools=spec.required_tools,
             limits=Limits(
                 max_iterations=spec.max_iterations,
-                max_tool_calls=spec.max_tool_calls,
+                max_tool_calls=min(spec.max_tool_calls, rooms.policy.limits_for(routine.name).tool_calls),
                 tokens=spec.budget.tokens,
                 temperature=spec.temperature,
                 max_tokens=spec.max_tokens,

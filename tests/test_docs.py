@@ -1,0 +1,60 @@
+"""The README says what the code does: generated parts are current, and its examples are accepted."""
+
+import re
+import tomllib
+
+import pytest
+
+from daemon.config import Config
+from daemon.control.cli import VERBS
+from daemon.models import DeliveryStatus, Outcome, Reason, Status
+from daemon.routines import CHANNELS, load_routine
+from tests import docs
+
+README = docs.README.read_text("utf-8")
+
+
+def test_the_parts_that_are_read_off_the_code_are_current():
+    assert docs.written(README) == README, "run `python -m tests.docs`"
+
+
+def test_every_part_that_can_be_generated_stands_in_the_readme():
+    assert {found[2] for found in docs.MARK.finditer(README)} == set(docs.PARTS)
+
+
+@pytest.mark.parametrize("words", [Status, Outcome, Reason, DeliveryStatus])
+def test_every_word_a_user_may_meet_is_there(words):
+    missing = [word.value for word in words if not re.search(rf"\b{word.value}\b", README)]
+    assert not missing
+
+
+def test_every_channel_and_kind_of_provider_is_there():
+    from daemon.config import KINDS
+
+    assert all(f"`{name}`" in README for name in (*CHANNELS, *KINDS))
+
+
+def test_every_verb_says_what_it_does_in_a_line():
+    assert all(verb.about and len(verb.about) < 80 for verb in VERBS.values())
+
+
+def test_the_example_routine_is_accepted(tmp_path):
+    (example,) = re.findall(r"```toml\n(description.*?)```", README, re.DOTALL)
+    path = tmp_path / "example.toml"
+    path.write_text(example)
+    assert load_routine(path).gate.changed == ("host.disks", "host.errors")
+
+
+def test_the_shipped_config_shows_every_key_with_its_default():
+    """A key stands there as it is, or commented out with its default."""
+    text = (docs.README.parent / "config.toml").read_text("utf-8")
+    tomllib.loads(text)
+    for key, _, _ in docs.keys(Config):
+        name = key.strip("`").rpartition(".")[2]
+        assert re.search(rf"^(?:# *)?{name}\b", text, re.MULTILINE), key
+
+
+def test_nothing_of_the_readme_names_a_place_that_is_not_there():
+    root = docs.README.parent
+    for path in re.findall(r"`((?:daemon|tests|systemd|routines)/[\w./-]+)`", README):
+        assert (root / path).exists(), path
