@@ -73,10 +73,12 @@ class JournalMachine(RuleBasedStateMachine):
         return self.runner.run(awaited())
 
     def teardown(self) -> None:
-        self.wait(self.compare)
-        self.wait(self.db.close)
-        self.runner.close()
-        shutil.rmtree(self.folder)
+        try:
+            self.wait(self.compare)
+        finally:
+            self.wait(self.db.close)
+            self.runner.close()
+            shutil.rmtree(self.folder)
 
     def alive(self, holder: tuple[Journal, Run]) -> tuple[Journal, Run]:
         """Return the holder; one who died in a crash is heard as if the next process had got hold of its run."""
