@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from tests.bench import house
 from tests.bench.measure import Bench, Effort, Row, Worker, in_turns, median, ms, ratio
@@ -14,10 +15,10 @@ from tests.bench.vendor import Vendor
 _REMEMBERED = 10_000
 
 
-def _row(effort: Effort, name: str, bar: float, *, kind: str = "open_source", prompt: int = 0) -> Iterable[Row]:
+def _row(effort: Effort, name: str, bar: float, **house_: Any) -> Iterable[Row]:
     count = effort.scaled(80)
     with tempfile.TemporaryDirectory() as folder, Vendor() as vendor:
-        config = house.build(Path(folder) / "house", vendor.url, kind=kind, prompt=prompt)
+        config = house.build(Path(folder) / "house", vendor.url, **house_)
         with Worker("tests.bench.house:runs", config=str(config), width=1, remembered=_REMEMBERED) as ours:
             ours.round(2)
             bodies = Path(folder) / "bodies.json"
@@ -37,6 +38,7 @@ def _row(effort: Effort, name: str, bar: float, *, kind: str = "open_source", pr
 
 ROWS: dict[str, Bench] = {
     "cpu-small": lambda effort: _row(effort, "2-call run, CPU / httpx", 2.8),
+    "cpu-recall": lambda effort: _row(effort, "2-call run, not archived / httpx", 2.8, memory="recall"),
     "cpu-36k": lambda effort: _row(effort, "2-call run, 36 kB prompt / httpx", 2.5, prompt=30_000),
     "cpu-sdk": lambda effort: _row(effort, "2-call run by the SDK / httpx", 3.2, kind="openai"),
 }

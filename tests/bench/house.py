@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -46,13 +47,21 @@ description = "Two calls: read the notes, then write"
 mode = "agent"
 prompt = "Look into notes.md and write three sentences on the state of this machine."
 tools = ["file_read"]
-memory = "recall+store"
+memory = "{memory}"
 [run.sections]
 {sections}
 """
 
 
-def build(folder: Path, url: str, *, kind: str = "open_source", prompt: int = 0, width: int = 1) -> Path:
+def build(
+    folder: Path,
+    url: str,
+    *,
+    kind: str = "open_source",
+    memory: str = "recall+store",
+    prompt: int = 0,
+    width: int = 1,
+) -> Path:
     """Write config, policy and `width` routines below `folder`; return the config. `prompt` pads the system prompt."""
     (folder / "routines").mkdir(parents=True)
     (folder / "state" / "workspace").mkdir(parents=True, mode=0o700)
@@ -66,7 +75,7 @@ def build(folder: Path, url: str, *, kind: str = "open_source", prompt: int = 0,
     policy.chmod(0o600)
     sections = f'Background = """{_background(prompt)}"""' if prompt else ""
     for number in range(width):
-        (folder / "routines" / f"bench-{number}.toml").write_text(_ROUTINE.format(sections=sections))
+        (folder / "routines" / f"bench-{number}.toml").write_text(_ROUTINE.format(sections=sections, memory=memory))
     (folder / "state" / "workspace" / "notes.md").write_text(_NOTES)
     return config
 
@@ -100,34 +109,37 @@ async def opened(config: str) -> AsyncIterator[Any]:
         yield app
 
 
-async def _lived(app: Any, routine: str) -> None:
-    """Run a routine to its end."""
-    run = await app.engine.trigger(routine)
-    task = app.executor.running.get(run.id)
-    if task:
-        await asyncio.wait([task])
-    run = await app.journal.get(run.id)
-    if run.status != "succeeded":
-        msg = f"the run {run.status}: {run.detail}"
-        raise RuntimeError(msg)
+def _items(count: int) -> Iterator[tuple[str, str]]:
+    """Yield things to remember: a dozen words each, and in one of 400 a word of the routine's prompt."""
+    asked = ["notes", "write", "sentences", "state", "machine"]
+    chance = random.Random(1)
+    for number in range(count):
+        words = [f"w{int(chance.paretovariate(0.6)) % 30_000}" for _ in range(12)]
+        words += asked[number % 400 : number % 400 + 1]
+        yield f"item:{number}", f"About {' '.join(words)}."
 
 
 @asynccontextmanager
 async def runs(config: str, width: int, remembered: int) -> AsyncIterator[Round]:
     """Live runs, `width` at a time, each of two calls, with everything on and `remembered` items in memory."""
     async with opened(config) as app:
-        items = ((f"item:{n}", f"Item {n}: the value of part {n % 97} was {n % 13}.") for n in range(remembered))
-        await asyncio.gather(*(app.memory.store(key, text) for key, text in items))
+        await asyncio.gather(*(app.memory.store(key, text) for key, text in _items(remembered)))
 
         async def one(number: int, count: int, times: list[float]) -> None:
             for _ in range(count):
                 begin = time.perf_counter()
-                await _lived(app, f"bench-{number}")
+                run = await app.engine.trigger(f"bench-{number}")
+                if lived := app.executor.running.get(run.id):
+                    await asyncio.wait([lived])
                 times.append(time.perf_counter() - begin)
 
         async def round_(count: int) -> dict[str, Any]:
             times: list[float] = []
             await asyncio.gather(*(one(number, count, times) for number in range(width)))
+            for run in await app.journal.runs(limit=count * width):
+                if run.status != "succeeded":
+                    msg = f"run {run.id} {run.status}: {run.detail}"
+                    raise RuntimeError(msg)
             return {"times": times}
 
         yield round_
@@ -200,8 +212,8 @@ class Daemon:
     def command(self, argv: Sequence[str]) -> float:
         """Run a command against it; return when that began, on the monotonic clock."""
         begin = time.monotonic()
-        subprocess.run(
-            argv, env=environment(self.config), cwd=self.config.parent, check=True, stdout=subprocess.DEVNULL
+        subprocess.run(  # noqa: S603 - our own interpreter
+            argv, env=environment(self.config), cwd=self.config.parent, check=True, capture_output=True
         )
         return begin
 
