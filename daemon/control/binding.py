@@ -125,6 +125,8 @@ def _value(wanted: Input, given: Mapping[str, Any]) -> Any:
 
 
 def _number(wanted: Input, value: Any) -> int:
+    if isinstance(value, bool | float):  # which `int` would round
+        raise _unfit(wanted, "expected a whole number", value)
     try:
         number = int(value)
     except (TypeError, ValueError):

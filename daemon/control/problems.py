@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from daemon.control.views import FaultView, ProblemView, fault_views
+from daemon.control.views import FaultView, ProblemView, encoded, fault_views
 from daemon.errors import ConfigError, DaemonError, NotFound, Refused, StateBusy, StoreFull
 
 if TYPE_CHECKING:
@@ -49,9 +48,7 @@ def problem(
     body = ProblemView(title=status.phrase, status=status.value, detail=detail, code=code)
     if faults:
         body["faults"] = list(faults)
-    return Response(
-        json.dumps(body, ensure_ascii=False), status_code=status.value, media_type=MEDIA_TYPE, headers=headers
-    )
+    return Response(encoded(body), status_code=status.value, media_type=MEDIA_TYPE, headers=headers)
 
 
 def of_daemon_error(_request: Request, error: Exception) -> Response:
@@ -70,7 +67,7 @@ def of_http_error(request: Request, error: HTTPException) -> Response:
     """Answer for a path or method that does not exist."""
     status = HTTPStatus(error.status_code)
     if status is HTTPStatus.NOT_FOUND:
-        detail = f"there is no {request.url.path} here; /v1/openapi.json lists what there is"
+        detail = f"there is no {request.url.path[:100]} here; /v1/openapi.json lists what there is"
         return problem(status, detail, "no_route")
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = (error.headers or {}).get("Allow", "")

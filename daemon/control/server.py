@@ -35,6 +35,7 @@ from daemon.control.problems import (
 from daemon.control.routes import ROUTES
 from daemon.control.sse import frames
 from daemon.control.surface import Surface
+from daemon.control.views import encoded
 from daemon.errors import DaemonError
 
 # Seconds an answer under way may take once we stop; streams end by themselves before that.
@@ -107,7 +108,7 @@ def _route(row: Endpoint, surface: Surface) -> Route:
             return StreamingResponse(
                 frames(result), media_type="text/event-stream", headers={"cache-control": "no-store"}
             )
-        return Response(json.dumps(result, ensure_ascii=False), media_type="application/json")
+        return Response(encoded(result), media_type="application/json")
 
     route = Route(row.path, answer, methods=[row.method])
     route.methods = {row.method}  # not HEAD: there is nothing here that a HEAD would spare

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+from daemon.control.views import encoded
 from daemon.events import begin_of, end_of, of_step, waiting_of
 from daemon.models import Status
 
@@ -26,6 +26,8 @@ async def watch(run_id: str, journal: Journal, events: Events, *, after: int = -
         told = after
         begun = after >= 0
         while True:
+            # what the bus drops from here on is read again; what it dropped before is read now
+            live.missed = False
             # the row before the steps: if it has ended, then all of its steps are there
             run = await journal.get(run_id)
             if run.started and not begun:
@@ -41,7 +43,6 @@ async def watch(run_id: str, journal: Journal, events: Events, *, after: int = -
                 return
             if run.status is Status.WAITING:
                 yield waiting_of(run)
-            live.missed = False
             async for event in live:
                 if live.missed or not begun:
                     break  # the journal knows what the bus has dropped, and when the run began
@@ -59,8 +60,8 @@ async def watch(run_id: str, journal: Journal, events: Events, *, after: int = -
         live.close()
 
 
-async def frames(events: AsyncIterator[Json]) -> AsyncIterator[str]:
-    """Return the events as SSE frames; the id is what a client gives back as `Last-Event-ID`."""
+async def frames(events: AsyncIterator[Json]) -> AsyncIterator[bytes]:
+    """Return the events as SSE frames; the id is the one that `after` takes."""
     async for event in events:
-        number = f"id: {event['id']}\n" if "id" in event else ""
-        yield f"{number}event: {event['type']}\ndata: {json.dumps(event, ensure_ascii=False)}\n\n"
+        number = b"id: %d\n" % event["id"] if "id" in event else b""
+        yield number + b"event: %s\ndata: %s\n\n" % (event["type"].encode(), encoded(event))

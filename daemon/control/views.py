@@ -5,6 +5,7 @@ Moments are ISO 8601 in UTC; durations are seconds.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -223,6 +224,11 @@ class StatusView(ProcessView):
     counts: dict[str, Any]
     next: list[FireView]
     active: list[RunBrief]
+
+
+def encoded(value: object) -> bytes:
+    """Return JSON; what no UTF-8 can carry, such as half of a file name in another encoding, is replaced."""
+    return json.dumps(value, ensure_ascii=False).encode(errors="replace")
 
 
 def iso(moment: datetime) -> str:

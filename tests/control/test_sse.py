@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from daemon.control.sse import watch
 from daemon.events import BACKLOG
 from daemon.models import Status
 from tests.control.house import STEPS, House, ask, built
@@ -134,6 +135,30 @@ async def test_a_client_that_reads_nothing_holds_nobody_up_and_loses_no_step(hou
         await house.end(run)
         told = [event["type"] for event in await stream.rest() if event["type"] != "delta"]
     assert told == WHOLE[1:]
+
+
+async def test_what_the_bus_drops_while_the_past_is_told_is_read_again(house: House) -> None:
+    run = await house.take()
+    await house.live(run, *STEPS[:2])
+    events = watch(run.id, house.journal, house.events)
+    told = [(await anext(events))["type"] for _ in range(2)]
+    await house.live(run, *STEPS[2:])
+    for _ in range(BACKLOG):
+        house.events.publish(run.id, {"type": "delta", "text": "x"})
+    await house.end(run)
+    told += [event["type"] async for event in events if event["type"] != "delta"]
+    assert told == WHOLE
+
+
+async def test_half_a_character_does_not_break_an_answer(house: House) -> None:
+    run = await house.take()
+    house.events.publish(run.id, {"type": "delta", "text": "never sent"})
+    async with following(house, run.id) as stream:
+        await stream.event()
+        house.events.publish(run.id, {"type": "delta", "text": "caf\udce9"})
+        assert (await stream.event())["text"] == "caf?"
+    answer = await ask(house.path, "GET", "/v1/routines/caf%ED%B3%A9")
+    assert answer.status == 404
 
 
 async def test_a_run_that_is_cancelled_in_line_ends_its_stream(house: House) -> None:
