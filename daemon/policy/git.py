@@ -8,152 +8,126 @@ which none of them is; tests/policy/test_git.py runs git against a repository th
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from daemon.policy.grammars import Grammar
 from daemon.policy.lexer import Unreadable, Word
-from daemon.policy.options import Parsed, Program, Usage
+from daemon.policy.options import Parsed, Program, Usage, synopses
 
-_COMMITS = """
-    -in -NUM -n:NUM -EFPgm --max-count=NUM --skip=NUM --since=DATE --after=DATE --until=DATE --before=DATE
-    --author=TEXT --committer=TEXT --grep=TEXT --all-match --invert-grep --regexp-ignore-case --extended-regexp
-    --fixed-strings --perl-regexp --merges --no-merges --min-parents=NUM --max-parents=NUM --first-parent --all
-    --branches[=TEXT] --tags[=TEXT] --remotes[=TEXT] --exclude=TEXT --reverse --topo-order --date-order
-    --author-date-order --left-right --left-only --right-only --cherry-pick --cherry-mark --cherry --boundary
-    --simplify-by-decoration --simplify-merges --full-history --dense --sparse --ancestry-path --walk-reflogs
-    --date=TEXT
-    """
-_PRETTY = """
-    --oneline --pretty[=TEXT] --format=TEXT --abbrev-commit --no-abbrev-commit --abbrev=NUM --graph
-    --decorate[=WORD] --no-decorate --source --parents --children --relative-date --no-notes --encoding=WORD
-    --follow --color[=WORD] --no-color --expand-tabs[=NUM] --no-expand-tabs --log-size
-    """
-_CHANGES = """
-    -pusabwWRz -U:NUM -M?NUM -C?NUM -B?WORD -l:NUM -S:TEXT -G:TEXT -I:TEXT --patch --no-patch --unified=NUM --raw
-    --patch-with-stat --minimal --patience --histogram --diff-algorithm=WORD --anchored=TEXT --stat[=WORD]
-    --compact-summary --numstat --shortstat --dirstat[=WORD] --cumulative --summary --name-only --name-status
-    --word-diff[=WORD] --word-diff-regex=TEXT --color-words[=TEXT] --color-moved[=WORD] --no-color-moved
-    --color[=WORD] --no-color --no-renames --check --full-index --abbrev[=NUM] --break-rewrites[=WORD]
-    --find-renames[=NUM] --find-copies[=NUM] --find-copies-harder --irreversible-delete --diff-filter=WORD
-    --pickaxe-all --pickaxe-regex --relative --no-relative --text --ignore-cr-at-eol --ignore-space-at-eol
-    --ignore-space-change --ignore-all-space --ignore-blank-lines --ignore-matching-lines=TEXT
-    --inter-hunk-context=NUM --function-context --exit-code --quiet --no-prefix --src-prefix=TEXT
-    --dst-prefix=TEXT --no-ext-diff --no-textconv --cc --combined-all-paths --ws-error-highlight=WORD
-    """
-
-_NO_HELPERS = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=all")
-
-
-def _no_helpers(_: Parsed) -> Sequence[str]:
-    return _NO_HELPERS
-
-
-def _no_submodules(_: Parsed) -> Sequence[str]:
-    return ("--ignore-submodules=all",)
+# Sub-commands and their options. Which operands are paths is seen to below, since a revision may look like one.
+_TABLE = """
+git status     TEXT*
+               -sbz -u?WORD --short --branch --show-stash --porcelain[=WORD] --long --null --untracked-files[=WORD]
+               --ignored[=WORD] --column[=WORD] --no-column --ahead-behind --no-ahead-behind --renames --no-renames
+               --find-renames[=NUM]
+git log        TEXT*
+               COMMITS PRETTY CHANGES -t -c
+git diff       TEXT*
+               CHANGES --cached --staged --merge-base -0123 --base --ours --theirs
+git show       TEXT*
+               COMMITS PRETTY CHANGES -t -c
+git shortlog   TEXT*
+               COMMITS -nsec -w?WORD --summary --numbered --email --group=TEXT --format=FORMAT
+git rev-list   TEXT+
+               COMMITS PRETTY --count --objects --disk-usage[=WORD] --timestamp --quiet
+git rev-parse  TEXT*
+               -q --short[=NUM] --abbrev-ref[=WORD] --verify --quiet --symbolic --symbolic-full-name --show-toplevel
+               --show-prefix --show-cdup --is-inside-work-tree --is-inside-git-dir --is-bare-repository --all
+               --is-shallow-repository --branches[=TEXT] --tags[=TEXT] --remotes[=TEXT] --since=DATE --until=DATE
+git describe   TEXT*
+               --tags --all --always --long --contains --exact-match --first-parent --dirty[=TEXT] --abbrev=NUM
+               --candidates=NUM --match=TEXT --exclude=TEXT
+git ls-files   TEXT*
+               -cdmosuktvz --cached --deleted --modified --others --ignored --stage --unmerged --killed --directory
+               --no-empty-directory --exclude-standard --error-unmatch --full-name --abbrev[=NUM] --eol --deduplicate
+git blame      TEXT+
+               -bltfnsewp -L:TEXT -M?NUM -C?NUM --root --show-stats --show-name --show-number --show-email
+               --porcelain --line-porcelain --since=DATE --date=TEXT --abbrev=NUM --minimal --first-parent
+               --color-lines --color-by-age
+git branch     TEXT*
+               REFS -r --all --remotes --show-current --verbose --abbrev=NUM --no-abbrev
+git tag        TEXT*
+               REFS -l
+git remote
+               -v --verbose
+git stash      TEXT
+               -n:NUM -NUM --oneline --format=FORMAT --pretty[=FORMAT] --date=TEXT --max-count=NUM
+"""
+_FRAGMENTS = {
+    "COMMITS": """
+        -iEFPgm -NUM -n:NUM --max-count=NUM --skip=NUM --since=DATE --after=DATE --until=DATE --before=DATE
+        --author=TEXT --committer=TEXT --grep=TEXT --all-match --invert-grep --regexp-ignore-case --extended-regexp
+        --fixed-strings --perl-regexp --merges --no-merges --min-parents=NUM --max-parents=NUM --first-parent --all
+        --branches[=TEXT] --tags[=TEXT] --remotes[=TEXT] --exclude=TEXT --reverse --topo-order --date-order
+        --author-date-order --left-right --left-only --right-only --cherry-pick --cherry-mark --cherry --boundary
+        --simplify-by-decoration --simplify-merges --full-history --dense --sparse --ancestry-path --walk-reflogs
+        --date=TEXT""",
+    "PRETTY": """
+        --oneline --pretty[=FORMAT] --format=FORMAT --abbrev-commit --no-abbrev-commit --abbrev=NUM --graph
+        --decorate[=WORD] --no-decorate --source --parents --children --relative-date --no-notes --encoding=WORD
+        --follow --color[=WORD] --no-color --expand-tabs[=NUM] --no-expand-tabs --log-size""",
+    "CHANGES": """
+        -pusabwWRz -U:NUM -M?NUM -C?NUM -B?WORD -l:NUM -S:TEXT -G:TEXT -I:TEXT --patch --no-patch --unified=NUM --raw
+        --patch-with-stat --minimal --patience --histogram --diff-algorithm=WORD --anchored=TEXT --stat[=WORD]
+        --compact-summary --numstat --shortstat --dirstat[=WORD] --cumulative --summary --name-only --name-status
+        --word-diff[=WORD] --word-diff-regex=TEXT --color-words[=TEXT] --color-moved[=WORD] --no-color-moved
+        --color[=WORD] --no-color --no-renames --check --full-index --abbrev[=NUM] --break-rewrites[=WORD]
+        --find-renames[=NUM] --find-copies[=NUM] --find-copies-harder --irreversible-delete --diff-filter=WORD
+        --pickaxe-all --pickaxe-regex --relative --no-relative --text --ignore-cr-at-eol --ignore-space-at-eol
+        --ignore-space-change --ignore-all-space --ignore-blank-lines --ignore-matching-lines=TEXT
+        --inter-hunk-context=NUM --function-context --exit-code --quiet --no-prefix --src-prefix=TEXT
+        --dst-prefix=TEXT --no-ext-diff --no-textconv --cc --ws-error-highlight=WORD""",
+    "REFS": """
+        -ai -n?NUM -v --list --sort=TEXT --format=FORMAT --contains[=TEXT] --no-contains[=TEXT] --merged[=TEXT]
+        --no-merged[=TEXT] --points-at=TEXT --color[=WORD] --no-color --column[=WORD] --no-column --ignore-case
+        --omit-empty""",
+}
 
 
 def _only_listing(parsed: Parsed) -> None:
-    if parsed.operands and not parsed.has("-l", "--list"):
+    if parsed.operands and not parsed.has("--list", "-l"):
         raise Unreadable(f"{parsed.name} {parsed.operands[0].text} would change a branch or tag", "add --list")
 
 
-def _stash_list(parsed: Parsed) -> None:
-    if not parsed.operands or parsed.operands[0].text != "list":
+def _only_the_list(parsed: Parsed) -> None:
+    if parsed.operands[0].text != "list":
         raise Unreadable("git stash without list would change the work tree", "write git stash list")
 
 
-_REF_LIST = """
-    -lai -n?NUM -v --list --sort=TEXT --format=TEXT --contains[=TEXT] --no-contains[=TEXT] --merged[=TEXT]
-    --no-merged[=TEXT] --points-at=TEXT --color[=WORD] --no-color --column[=WORD] --no-column --ignore-case
-    --omit-empty
-    """
-
-# `git log` and so on; what is a path is seen to below, since a revision may be one too.
-_SUBCOMMANDS = {
-    program.name.removeprefix("git "): program
-    for program in (
-        Program(
-            "git status",
-            """
-    -sbz -u?WORD --short --branch --show-stash --porcelain[=WORD] --long --null --untracked-files[=WORD]
-    --ignored[=WORD] --column[=WORD] --no-column --ahead-behind --no-ahead-behind --renames --no-renames
-    --find-renames[=NUM]
-    """,
-            "TEXT*",
-            add=_no_submodules,
-        ),
-        Program("git log", f"{_COMMITS} {_PRETTY} {_CHANGES} -t -c", "TEXT*", add=_no_helpers),
-        Program(
-            "git diff",
-            f"{_CHANGES} --cached --staged --merge-base -0123 --base --ours --theirs",
-            "TEXT*",
-            add=_no_helpers,
-            answers=(1,),
-        ),
-        Program("git show", f"{_COMMITS} {_PRETTY} {_CHANGES} -t -c", "TEXT*", add=_no_helpers),
-        Program(
-            "git shortlog", f"-sec {_COMMITS} --summary --numbered --email --group=TEXT --format=TEXT -w?WORD", "TEXT*"
-        ),
-        Program(
-            "git rev-list", f"{_COMMITS} {_PRETTY} --count --objects --disk-usage[=WORD] --timestamp --quiet", "TEXT*"
-        ),
-        Program(
-            "git rev-parse",
-            """
-    -q --short[=NUM] --abbrev-ref[=WORD] --verify --quiet --symbolic --symbolic-full-name --show-toplevel
-    --show-prefix --show-cdup --is-inside-work-tree --is-inside-git-dir --is-bare-repository
-    --is-shallow-repository --all --branches[=TEXT] --tags[=TEXT] --remotes[=TEXT] --since=DATE --until=DATE
-    """,
-            "TEXT*",
-        ),
-        Program(
-            "git describe",
-            """
-    --tags --all --always --long --contains --exact-match --first-parent --debug --dirty[=TEXT] --abbrev=NUM
-    --candidates=NUM --match=TEXT --exclude=TEXT
-    """,
-            "TEXT*",
-        ),
-        Program(
-            "git ls-files",
-            """
-    -cdmosuktvz --cached --deleted --modified --others --ignored --stage --unmerged --killed --directory
-    --no-empty-directory --exclude-standard --error-unmatch --full-name --abbrev[=NUM] --eol --deduplicate
-    --format=TEXT
-    """,
-            "TEXT*",
-        ),
-        Program(
-            "git blame",
-            """
-    -bltfnsewp -L:TEXT -M?NUM -C?NUM --root --show-stats --show-name --show-number --show-email --porcelain
-    --line-porcelain --incremental --since=DATE --date=TEXT --abbrev=NUM --minimal --first-parent --color-lines
-    --color-by-age --reverse
-    """,
-            "TEXT+",
-            add=lambda _: ("--no-textconv",),
-        ),
-        Program(
-            "git branch",
-            f"{_REF_LIST} -r --all --remotes --show-current --verbose --abbrev=NUM --no-abbrev",
-            "TEXT*",
-            check=_only_listing,
-        ),
-        Program("git tag", _REF_LIST, "TEXT*", check=_only_listing),
-        Program("git remote", "-v --verbose"),
-        Program(
-            "git stash",
-            "-n:NUM -NUM --oneline --format=TEXT --pretty[=TEXT] --date=TEXT --max-count=NUM",
-            "TEXT",
-            check=_stash_list,
-        ),
-    )
+_NO_HELPERS = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=all")
+# What else is known of a sub-command; the fields are those of options.Program.
+_MORE: Mapping[str, Mapping[str, Any]] = {
+    "git status": {"add": lambda _: ("--ignore-submodules=all",)},
+    "git log": {"add": lambda _: _NO_HELPERS},
+    "git diff": {"add": lambda _: _NO_HELPERS},
+    "git show": {"add": lambda _: _NO_HELPERS},
+    "git blame": {"add": lambda _: ("--no-textconv",)},
+    # without a revision it would read a log from standard input, there being no terminal
+    "git shortlog": {"add": lambda parsed: () if parsed.operands else ("HEAD",)},
+    "git branch": {"check": _only_listing},
+    "git tag": {"check": _only_listing},
+    "git stash": {"check": _only_the_list},
 }
-_SYNOPSIS = """
-    log, status, diff, show, shortlog, rev-list, rev-parse, describe, ls-files, blame, branch --list, tag --list,
-    remote -v, stash list; no -c, no -C
-    """
+
+
+@cache
+def _subcommands() -> Mapping[str, Program]:
+    text = re.sub("|".join(_FRAGMENTS), lambda match: " ".join(_FRAGMENTS[match[0]].split()), _TABLE)
+    return {
+        name.removeprefix("git "): Program(
+            **{"name": name, "operands": operands, "options": options, **_MORE.get(name, {})}
+        )
+        for name, operands, options in synopses(text)
+    }
+
+
+_SYNOPSIS = (
+    "log, status, diff, show, shortlog, rev-list, rev-parse, describe, ls-files, blame, branch --list, tag --list, "
+    "remote -v, stash list; no -c, no -C"
+)
 
 
 def _git(words: Sequence[Word]) -> Usage:
@@ -162,16 +136,13 @@ def _git(words: Sequence[Word]) -> Usage:
         rest.pop(0)
     if len(words) == 2 and words[1].text == "--version":
         return Usage(("git", "--version"))
-    program = _SUBCOMMANDS.get(rest[0].text) if rest else None
+    program = _subcommands().get(rest[0].text) if rest else None
     if program is None:
         what = f"git {rest[0].text}" if rest else "git alone"
         raise Unreadable(f"{what} is not known here to change nothing", f"git takes {_SYNOPSIS}")
     usage = program.usage(rest)
-    return Usage(("git", *usage.argv), files=tuple(filter(None, map(_path_in, _operands(program, rest)))))
-
-
-def _operands(program: Program, words: Sequence[Word]) -> Sequence[str]:
-    return [word.text for word in program.parsed(words).operands]
+    operands = [word.text for word in program.parsed(rest).operands]
+    return Usage(("git", *usage.argv), files=tuple(path for each in operands if (path := _path_in(each))))
 
 
 def _path_in(operand: str) -> str:

@@ -20,8 +20,8 @@ class Grammar:
     synopsis: str
     """What it takes here, for the model to read."""
     answers: tuple[int, ...] = ()
-
-    excludes = None
+    excludes: None = None
+    """None of them reads a whole tree."""
 
     def usage(self, words: Sequence[Word]) -> Usage:
         return self.read(words)
@@ -99,6 +99,7 @@ _FIND_TEXT = listed("""
     -perm -user -group -fstype -printf -context
     """)
 _FIND_FILE = frozenset(["-newer", "-anewer", "-cnewer", "-samefile"])
+_WIDE = re.compile(r"%[^A-Za-z%]*\d{4}")
 _FIND_NEWER = re.compile(r"-newer([aBcm])([aBcmt])")
 _FIND_SYNOPSIS = (
     "paths, then tests such as -name -type -mtime -size -newer, and -print -printf -ls; never -exec -delete"
@@ -130,6 +131,8 @@ def _find(words: Sequence[Word]) -> Usage:
             files.append(value)
         elif text in _FIND_NUMBER and not re.fullmatch(r"[+-]?\d{1,12}", value):
             raise Unreadable(f"find {text} {value}: expected a number", f"write find {text} 1")
+        elif text == "-printf" and _WIDE.search(value):
+            raise Unreadable("find -printf with so wide a field would flood the output", "give a smaller width")
     return Usage(_argv(words), files=tuple(files))
 
 
@@ -161,7 +164,7 @@ def _sed(words: Sequence[Word]) -> Usage:
             files.append(text)
     if not silent or not scripts or not all(_SED_PRINT.fullmatch(script) for script in scripts):
         raise Unreadable("sed can write and run, so only printing lines is allowed", f"sed takes {_SED_SYNOPSIS}")
-    return Usage(_argv(words), files=tuple(files))
+    return Usage(_argv(words), files=tuple(files), stdin=not files)
 
 
 # --- ps ----------------------------------------------------------------------------------------------
@@ -217,6 +220,8 @@ def _ps(words: Sequence[Word]) -> Usage:
             argv.append(text)
         elif key in _PS_LONG_FIELDS | _PS_LONG_LISTS:
             argv.append(_ps_valued(key, value if equals else _next(rest, key)))
+        elif text == "-C":
+            argv += [text, _ps_list(_next(rest, text))]
         elif re.match(r"-[A-Za-z]", text):
             argv += _ps_cluster(text, rest)
         elif (match := re.fullmatch(r"(\w*?)([ok]?)", text)) and _PS_BSD.fullmatch(match[1] or "x"):
@@ -225,6 +230,9 @@ def _ps(words: Sequence[Word]) -> Usage:
                 argv.append(_ps_fields(_next(rest, text)))
         else:
             raise _ps_unknown(text)
+    place = argv.index("-C") if "-C" in argv else 0
+    if place and not all(word.startswith("--") for word in (*argv[1:place], *argv[place + 2 :])):
+        raise Unreadable("ps -C goes with --format, --sort and the like only", "write ps -C NAME -o pid,args")
     return Usage(tuple(argv))
 
 
@@ -234,7 +242,10 @@ def _ps_cluster(text: str, rest: list[str]) -> list[str]:
         if letter in _PS_FLAGS:
             flags += "A" if letter == "e" else letter
         elif letter in _PS_SHORT_VALUES:
-            valued = _ps_valued(_PS_SHORT_VALUES[letter], text[place:] or _next(rest, f"-{letter}"))
+            joined = text[place:]
+            if joined and letter != "o" and not re.fullmatch(r"[\d,]+", joined):
+                raise _ps_unknown(text)  # -auxe is the option u with the value xe, or aux and e
+            valued = _ps_valued(_PS_SHORT_VALUES[letter], joined or _next(rest, f"-{letter}"))
             return [f"-{flags}", valued] if flags else [valued]
         else:
             raise _ps_unknown(text)
@@ -244,9 +255,15 @@ def _ps_cluster(text: str, rest: list[str]) -> list[str]:
 def _ps_valued(option: str, value: str) -> str:
     if option in _PS_LONG_FIELDS:
         _ps_fields(value)
-    elif not _PS_LIST.fullmatch(value):
-        raise _ps_unknown(value)
+    else:
+        _ps_list(value)
     return f"{option}={value}"
+
+
+def _ps_list(text: str) -> str:
+    if not _PS_LIST.fullmatch(text):
+        raise _ps_unknown(text)
+    return text
 
 
 def _ps_fields(text: str) -> str:

@@ -124,6 +124,8 @@ def _named(char: str) -> str:
 
 # Scripts whose letters are drawn like Latin ones. Within one run of letters they can only be meant to deceive.
 _LOOKALIKE = re.compile(r"\b(?:CYRILLIC|GREEK|ARMENIAN|CHEROKEE|COPTIC|LISU|DESERET)\b")
+# Dashes, curly quotes, marks drawn over other letters, and mathematical signs (U+2212 is drawn like -).
+_DECEPTIVE = frozenset(["Pd", "Pi", "Pf", "Mn", "Sm"])
 _LETTERS = re.compile(r"[^\W\d_]+")
 
 
@@ -132,7 +134,7 @@ def _refuse_lookalikes(text: str) -> None:
     for char in text:
         if char <= "~":
             continue
-        if unicodedata.normalize("NFKC", char)[0] <= "~" or unicodedata.category(char) in ("Pd", "Mn"):
+        if unicodedata.normalize("NFKC", char)[0] <= "~" or unicodedata.category(char) in _DECEPTIVE:
             raise Unreadable(f"the line holds {_named(char)} outside quotes", "write the ASCII character, or quote it")
     for run in _LETTERS.findall(text):
         if not run.isascii() and any(char.isascii() for char in run):
@@ -300,8 +302,6 @@ class _Reader:
         word = Word("".join(text), pattern="".join(pattern) if wild else "", bare=not quoted)
         if first:
             _refuse_as_command(word)
-        elif wild and word.text.startswith("-"):
-            raise Unreadable(f"{word.text} could become an option", f"write ./{word.text}, or put it in quotes")
         return word
 
     def _piece(self, start: int, *, first: bool) -> tuple[str, bool, bool]:

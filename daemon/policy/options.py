@@ -7,15 +7,17 @@ An allow-list is written as the manual writes a synopsis:
     -M?NUM          an option whose value, if any, is joined: -M, -M50%
     -NUM            a number as an option: -20
     --long  --long=NUM  --long[=NUM]      likewise; a long option must be written in full
+    --arg=TEXT+PATH                       an option that takes the next two words
 
-and operands as a list of kinds, each with `?` (may be absent), `*` (any number) or `+` (one or more) after it.
-Full names only, since what an abbreviation stands for changes with the program's version.
+and operands as a list of kinds, each with `?` (may be absent), `*` (any number) or `+` (one or more) after it, and with
+`=.` if the current folder is read when none is named. Options go by their full names, since what an abbreviation
+stands for changes with the program's version.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -25,21 +27,27 @@ from daemon.policy.lexer import Unreadable, Word
 
 # What a value or operand must look like. PATH and TREE are paths that the program reads, TREE with all beneath.
 _KINDS = {
-    "TEXT": r".*",
-    "ANY": r".*",  # text that may also come from * and ?: what echo prints
-    "PATH": r".+",
-    "TREE": r".+",
-    "NUM": r"[+-]?\d{1,18}(?:\.\d{1,18})?[A-Za-z%]{0,3}",
-    "WORD": r"[A-Za-z0-9_.,:=+-]*",
-    "DATE": r"(?!.*TZ=).*",  # TZ="…" in a date names a file to read
-    "MOUNT": r"/?[A-Za-z0-9_./ -]*",  # where a file system is mounted: looked up, not read
-    "DEVICE": r"/dev/[A-Za-z0-9_/-]+",
-    "UNIT": r"[A-Za-z0-9_.@:*?][A-Za-z0-9_.@:*?\\-]*",  # a systemd unit, or a quoted pattern of them
-    "MATCH": r"[A-Z0-9_]+=.*|\+|\d+|all|[0-9a-f]{32}",  # a field of the journal, or the number after -n or -b
+    kind: re.compile(pattern, re.DOTALL)
+    for kind, pattern in {
+        "TEXT": r".*",
+        "ANY": r".*",  # text that may also come from * and ?: what printf prints
+        "PATH": r".+",
+        "TREE": r".+",
+        "NUM": r"[+-]?\d{1,18}(?:\.\d{1,18})?[A-Za-z%]{0,3}",
+        "WIDTH": r"\d{1,4}",  # a wider line would only flood the output
+        "WORD": r"[A-Za-z0-9_.,:=+-]*",
+        "KEY": r"[0-9.,bdfgiMhnRrV]+",
+        "FORMAT": r"(?!.*%[^A-Za-z%]*\d{4})(?!.*%[-+ ]?G).*",  # no wide fields, no signatures (git runs gpg for %G?)
+        "DATE": r"(?!.*TZ=).*",  # TZ="…" in a date names a file to read
+        "MOUNT": r"/?[A-Za-z0-9_./ -]*",  # where a file system is mounted: looked up, not read
+        "DEVICE": r"/dev/[A-Za-z0-9_/-]+",
+        "UNIT": r"[A-Za-z0-9_.@:*?][A-Za-z0-9_.@:*?\\-]*",  # a systemd unit, or a quoted pattern of them
+        "MATCH": r"[A-Z0-9_]+=.*|\+|\d+|all|[0-9a-f]{32}",  # a field of the journal, or the number after -n or -b
+    }.items()
 }
 _PATHS = ("PATH", "TREE")
 _MAY_BE_GLOBS = ("PATH", "TREE", "ANY", "MOUNT")
-_OPERAND = re.compile(r"([A-Z]+)([?*+]?)")
+_OPERAND = re.compile(r"([A-Z]+)([?*+]?)(=\.)?")
 _NUMBER = re.compile(r"-\d{1,9}")
 
 
@@ -53,6 +61,8 @@ class Usage:
     """Files and folders that it looks at."""
     trees: tuple[str, ...] = ()
     """Folders of which it reads every file beneath."""
+    stdin: bool = False
+    """It reads standard input, having been given no file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +88,18 @@ Operands: TypeAlias = Callable[[Parsed], str]
 @dataclass(frozen=True, slots=True)
 class _Option:
     name: str
-    kind: str | None = None
+    kinds: tuple[str, ...] = ()
+    """Of its value; two only where both are the next words."""
     optional: bool = False
+
+    @property
+    def wants(self) -> int:
+        """How many of the next words are its values."""
+        return 0 if self.optional else len(self.kinds)
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    return tuple(text.split("+")) if text else ()
 
 
 @dataclass(frozen=True)
@@ -93,8 +113,10 @@ class Program:
     """Raises Unreadable for what the table lets pass."""
     add: Callable[[Parsed], Sequence[str]] | None = None
     """Options of ours, put after the others."""
-    default: str = ""
-    """The path it reads when none is named."""
+    stdin: bool = False
+    """It reads standard input, whatever its operands are."""
+    without_input: tuple[str, ...] = ()
+    """The options with which it reads nothing."""
     negative: bool = False
     """-3 is an operand, not an option."""
     answers: tuple[int, ...] = ()
@@ -106,20 +128,24 @@ class Program:
     def usage(self, words: Sequence[Word]) -> Usage:
         """Say what it would do with these words (its own name first); raise Unreadable if that may do harm."""
         parsed = self.parsed(words)
-        if self.check:
-            self.check(parsed)
         kinds = self.operands if isinstance(self.operands, str) else self.operands(parsed)
-        files: list[str] = list(parsed.values)
-        trees: list[str] = []
+        named: dict[str, list[str]] = {"PATH": [], "TREE": []}
         for word, kind in zip(parsed.operands, _assign(self.name, kinds, parsed.operands), strict=True):
             _refuse_misfit(self.name, kind, word)
-            if kind in _PATHS and word.text != "-":
-                (trees if kind == "TREE" else files).append(word.text)
-        if self.default and not files and not trees:
-            (trees if "TREE" in kinds else files).append(self.default)
+            if kind in _PATHS:
+                named[kind].append(word.text)
+        if self.check:
+            self.check(parsed)
+        stdin = self.stdin or "-" in named["PATH"]
+        for kind, _, default in _OPERAND.findall(kinds):
+            if kind in _PATHS and not named[kind]:
+                stdin = stdin or not default
+                named[kind] += ["."] * bool(default)
         argv = [word.text for word in words]
         argv[parsed.end : parsed.end] = self.add(parsed) if self.add else ()
-        return Usage(tuple(argv), tuple(files), tuple(trees))
+        files, trees = ([path for path in named[kind] if path != "-"] for kind in _PATHS)
+        stdin = stdin and not parsed.has(*self.without_input)
+        return Usage(tuple(argv), (*parsed.values, *files), tuple(trees), stdin)
 
     def parsed(self, words: Sequence[Word]) -> Parsed:
         """Tell options and operands apart; raise Unreadable for an option that is not listed."""
@@ -127,7 +153,7 @@ class Program:
 
     def known(self) -> str:
         """Return the options that it takes here, for the model to read."""
-        return table(self.options, self.negative).known() or "no options"
+        return " ".join(self.options.split()) or "no options"
 
 
 class Table:
@@ -141,19 +167,15 @@ class Table:
         for item in text.split():
             self._add(item)
 
-    def known(self) -> str:
-        return self._text
-
     def _add(self, item: str) -> None:
         if item == "-NUM":
             self._number = True
         elif item.startswith("--"):
             name, _, kind = item.partition("=")
-            optional = name.endswith("[")
-            name = name.rstrip("[")
-            self._long[name] = _Option(name, kind.rstrip("]") or None, optional)
+            plain = name.rstrip("[")
+            self._long[plain] = _Option(plain, _kinds(kind.rstrip("]")), optional=name != plain)
         elif item[2:3] in (":", "?"):
-            self._short[item[1]] = _Option(item[:2], item[3:], item[2] == "?")
+            self._short[item[1]] = _Option(item[:2], _kinds(item[3:]), optional=item[2] == "?")
         else:
             self._short.update({letter: _Option(f"-{letter}") for letter in item[1:]})
 
@@ -172,54 +194,42 @@ class Table:
                 end = at - 1
                 operands.extend(words[at:])
                 break
-            if not text.startswith("-") or text == "-" or (self._negative and _KIND["NUM"].fullmatch(text)):
+            if not text.startswith("-") or text == "-" or (self._negative and _KINDS["NUM"].fullmatch(text)):
                 operands.append(word)
                 continue
-            for option, value, wants_next in self._read(name, text):
-                if wants_next:
-                    if at == len(words):
-                        raise Unreadable(f"{name} {option.name} lacks its value", f"write {option.name} VALUE")
-                    value = words[at].text
-                    _refuse_misfit(name, option.kind or "TEXT", words[at], of=option.name)
-                    at += 1
-                options.append((option.name, value))
-                if option.kind in _PATHS and value is not None and value != "-":
-                    values.append(value)
+            for option, joined in self._read(name, text):
+                given = [Word(joined)] if joined is not None else list(words[at : at + option.wants])
+                at += 0 if joined is not None else len(given)
+                values += _paths_in(name, option, given)
+                options.append((option.name, given[0].text if given else None))
         return Parsed(name, tuple(options), tuple(operands), end, tuple(values))
 
-    def _read(self, name: str, text: str) -> list[tuple[_Option, str | None, bool]]:
-        """Return the options in one word: each with its joined value, and whether its value is the next word."""
+    def _read(self, name: str, text: str) -> list[tuple[_Option, str | None]]:
+        """Return the options in one word, each with the value that is joined to it."""
         if text.startswith("--"):
             return [self._read_long(name, text)]
         if self._number and _NUMBER.fullmatch(text):
-            return [(_Option("-NUM"), text[1:], False)]
-        found: list[tuple[_Option, str | None, bool]] = []
+            return [(_Option("-NUM", ("NUM",)), text[1:])]
+        found: list[tuple[_Option, str | None]] = []
         rest = text[1:]
         while rest:
             option = self._short.get(rest[0])
             if option is None:
                 raise self._unknown(name, f"-{rest[0]}")
             rest = rest[1:]
-            if option.kind is None:
-                found.append((option, None, False))
-                continue
-            if rest:
-                _refuse_misfit(name, option.kind, Word(rest), of=option.name)
-            found.append((option, rest or None, not rest and not option.optional))
-            break
+            if option.kinds:
+                return [*found, (option, rest or None)]
+            found.append((option, None))
         return found
 
-    def _read_long(self, name: str, text: str) -> tuple[_Option, str | None, bool]:
+    def _read_long(self, name: str, text: str) -> tuple[_Option, str | None]:
         key, equals, value = text.partition("=")
         option = self._long.get(key)
         if option is None:
             raise self._unknown(name, key)
-        if not equals:
-            return option, None, option.kind is not None and not option.optional
-        if option.kind is None:
-            raise Unreadable(f"{name} {key} takes no value", f"write {key}")
-        _refuse_misfit(name, option.kind, Word(value), of=key)
-        return option, value, False
+        if equals and len(option.kinds) != 1:
+            raise Unreadable(f"{name} {key} takes no value after =", f"write {key}" + " VALUE" * len(option.kinds))
+        return option, value if equals else None
 
     def _unknown(self, name: str, option: str) -> Unreadable:
         problem = f"{name} {option} is not an option that is known here to change nothing and to end by itself"
@@ -232,7 +242,29 @@ class Table:
         return Unreadable(problem, f"write {close[0]}" if close else self._takes(name))
 
     def _takes(self, name: str) -> str:
-        return f"{name} takes {self._text}" if self._text else f"{name} takes no options"
+        return f"{name} takes {' '.join(self._text.split())}" if self._text else f"{name} takes no options"
+
+
+def _paths_in(name: str, option: _Option, given: Sequence[Word]) -> list[str]:
+    """Return the paths among an option's values; raise Unreadable for values that do not fit."""
+    if len(given) < option.wants:
+        raise Unreadable(f"{name} {option.name} lacks its value", f"write {option.name}" + " VALUE" * option.wants)
+    for kind, word in zip(option.kinds, given, strict=False):
+        _refuse_misfit(name, kind, word, of=option.name)
+    return [word.text for kind, word in zip(option.kinds, given, strict=False) if kind in _PATHS and word.text != "-"]
+
+
+def synopses(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield name, operands and options of every program in a text: a line of its own, its options indented beneath."""
+    head, options = "", ""
+    for line in (*text.splitlines(), "."):
+        if line[:1].isspace():
+            options += line
+        elif line:
+            name, _, operands = head.partition("  ")
+            if name:
+                yield name, operands.strip(), options
+            head, options = line, ""
 
 
 @cache
@@ -241,14 +273,11 @@ def table(text: str, negative: bool) -> Table:
     return Table(text, negative)
 
 
-_KIND = {kind: re.compile(pattern, re.DOTALL) for kind, pattern in _KINDS.items()}
-
-
 def _refuse_misfit(name: str, kind: str, word: Word, *, of: str = "") -> None:
     place = f"{name} {of}".rstrip()
     if word.pattern and kind not in _MAY_BE_GLOBS:
         raise Unreadable(f"{place}: {word.text} would be replaced by file names here", "put it in single quotes")
-    if not _KIND[kind].fullmatch(word.text):
+    if not _KINDS[kind].fullmatch(word.text):
         raise Unreadable(f"{place} does not take {word.text!r} here", f"it takes {kind}")
 
 
@@ -256,7 +285,7 @@ def _assign(name: str, kinds: str, operands: Sequence[Word]) -> list[str]:
     """Return the kind of every operand, by place."""
     assigned: list[str] = []
     left = len(operands)
-    for kind, count in _OPERAND.findall(kinds):
+    for kind, count, _ in _OPERAND.findall(kinds):
         taken = left if count in ("*", "+") else min(left, 1)
         if not taken and count in ("", "+"):
             raise Unreadable(f"{name} lacks an operand", f"it takes {kinds}")

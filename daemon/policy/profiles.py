@@ -59,7 +59,7 @@ PREPARE: Mapping[str, Prepare] = {"git": git.neutralised}
 @cache
 def read_only() -> Mapping[str, Allowed]:
     """Return the programs of the profile `read-only`, by name."""
-    every: tuple[Allowed, ...] = (*programs.TABLE, *grammars.GRAMMARS, git.GIT)
+    every: tuple[Allowed, ...] = (*programs.table(), *grammars.GRAMMARS, git.GIT)
     return {each.name: each for each in every}
 
 

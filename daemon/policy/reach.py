@@ -7,6 +7,7 @@ file afterwards (tools/files.py, process.py) takes the followed path and refuses
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -80,27 +81,33 @@ class Reach:
         return "paths are relative to the workspace" + "".join(f", or {path}" for path in self.readable[:8])
 
     def expand(self, word: Word) -> tuple[Word, ...]:
-        """Return the file names that a word with * or ? stands for; itself if there are none, as in bash.
+        """Return the file names that a word with * or ? stands for; if there are none it stands for itself, as in bash.
 
         Names in the workspace begin with ./ so that none can be taken for an option.
         """
         if not self.on_disk:
             return (word,)
-        absolute = word.pattern.startswith("/")
-        found = ["/" if absolute else "."]
-        for part in word.pattern.strip("/").split("/"):
-            found = [f"{folder.rstrip('/')}/{name}" for folder in found for name in self._matching(folder, part)]
-            if len(found) > MAX_NAMES:
-                raise Unreadable(f"{word.text} stands for more than {MAX_NAMES} names", "narrow it, or use find")
+        folders = ["/" if word.pattern.startswith("/") else "."]
+        *parts, last = word.pattern.strip("/").split("/")
+        for part in parts:
+            folders = [name for folder in folders for name in self._matching(folder, part)]
+        found = [name for folder in folders for name in self._matching(folder, last)]
+        if word.pattern.endswith("/"):
+            found = [f"{name}/" for name in found if Path(self._absolute(name)).is_dir()]
+        if len(found) > MAX_NAMES:
+            raise Unreadable(f"{word.text} stands for more than {MAX_NAMES} names", "narrow it, or use find")
         if not found:
-            return (word,)
+            return (Word(word.text),)
+        if word.text.startswith("-"):
+            raise Unreadable(f"{word.text} would be replaced by {found[0]}", "put it in single quotes")
         return tuple(Word(name, pattern=word.pattern) for name in sorted(found))
 
     def _matching(self, folder: str, part: str) -> list[str]:
-        if not part:
-            return [""]
+        """Return the paths in a folder that one part of a pattern stands for."""
+        prefix = folder.rstrip("/") + "/"
         if not any(char in part for char in "*?"):
-            return [part] if os.path.lexists(self._absolute(f"{folder}/{part}")) else []
+            name = _unescaped(part)
+            return [prefix + name] if os.path.lexists(self._absolute(prefix + name)) else []
         if not any(_within(root, folder) for root in self.readable):
             self.find(folder)  # on the way to what may be read, folders may be looked through
         try:
@@ -108,7 +115,12 @@ class Reach:
                 names = [entry.name for entry in entries]
         except OSError:
             return []
-        return [name for name in names if fnmatchcase(name, part) and (name[0] != "." or part[0] == ".")]
+        return [prefix + name for name in names if fnmatchcase(name, part) and (name[0] != "." or part[0] == ".")]
+
+
+def _unescaped(part: str) -> str:
+    """Return the text that a pattern without wildcards stands for."""
+    return re.sub(r"\[([*?[])]", r"\1", part)
 
 
 # Files and folders that programs run or take orders from: never written, whatever a rule allows.

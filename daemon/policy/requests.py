@@ -76,13 +76,13 @@ def _line(line: str, reach: Reach, rules: Sequence[Rule]) -> Request:
     parts: list[Part] = []
     planned: list[Planned] = []
     for pipeline in read(line):
-        commands = [_command(command, reach, rules) for command in pipeline.commands]
+        commands = [_command(each, reach, rules, piped=place > 0) for place, each in enumerate(pipeline.commands)]
         parts += [part for part, _ in commands]
         planned.append(Planned(joint=pipeline.joint, commands=tuple(command for _, command in commands)))
     return Request(parts=tuple(parts), line=tuple(planned))
 
 
-def _command(command: Command, reach: Reach, rules: Sequence[Rule]) -> tuple[Part, PlannedCommand]:
+def _command(command: Command, reach: Reach, rules: Sequence[Rule], *, piped: bool) -> tuple[Part, PlannedCommand]:
     words = tuple(_expanded(command.words, reach))
     name = words[0].text
     refusal: Unreadable | None = None
@@ -97,6 +97,8 @@ def _command(command: Command, reach: Reach, rules: Sequence[Rule]) -> tuple[Par
     allowed = read_only().get(name)
     plain = (Word(name), *words[1:])
     usage, places, misfit = _usage(allowed, plain, reach)
+    if usage.stdin and not piped and command.stdin is None:
+        misfit = Unreadable(f"{name} would read standard input, and there is none", "name a file, or write < FILE")
     part = Part(
         tool="shell",
         words=usage.argv if misfit is None else tuple(word.text for word in plain),
