@@ -29,7 +29,7 @@ A turn is a text, or a table whose keys combine:
     latency: 0.2            seconds until the answer
     together: 100           the answer waits until so many such requests are under way
     error: 429, message, code, type, retry_after: 2        an error in the vendor's own form
-    raw: "<html>…", status: 200, content_type: "text/html" this body as it stands
+    raw: "<html>…", status: 200, content_type: "text/html" this body as it stands; headers: {…} go with it
     empty: true             a 200 with `choices: []` (or `output: []`, `content: []`)
     truncate: 40            the body ends after so many bytes, and the connection with it
     reset: true | hang: true                               the connection is torn down | nothing ever comes
@@ -197,7 +197,7 @@ class FakeVendor:
             answer = _Answer(
                 status=turn.get("status", 200),
                 body=turn["raw"].encode(),
-                headers={"content-type": turn.get("content_type", "text/html")},
+                headers={"content-type": turn.get("content_type", "text/html"), **turn.get("headers", {})},
             )
         else:
             said = api.answer(turn, body, self._number, name=self.name)

@@ -85,6 +85,17 @@ async def test_a_failure_has_its_name_and_one_line(way: str, failure: str, provi
 
 
 @pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("status", [301, 307])
+async def test_a_redirect_is_not_followed_with_the_key_in_hand(way: str, status: int, provider_for: Opener) -> None:
+    async with FakeVendor(["stolen"]) as elsewhere:
+        away = {"raw": "", "status": status, "headers": {"location": f"{elsewhere.url}/v1/chat/completions"}}
+        async with FakeVendor([away]) as vendor:
+            with pytest.raises(Transport, match=f"({status})"):
+                await provider_for(way, vendor).chat([user("hi")])
+    assert elsewhere.requests == []
+
+
+@pytest.mark.parametrize("way", LANGUAGES)
 async def test_a_vendor_that_names_its_pause_is_heard(way: str, provider_for: Opener) -> None:
     async with FakeVendor([{"error": 429, "retry_after": 7}, {"error": 500}]) as vendor:
         provider = provider_for(way, vendor)

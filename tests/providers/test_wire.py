@@ -350,6 +350,25 @@ def test_reasoning_that_is_not_sealed_cannot_go_back() -> None:
     assert answer.provider_extras["blocks"] == output[1:]
 
 
+@pytest.mark.parametrize("words", ['{"a": 1', "", None, "[]"])
+def test_items_that_would_poison_the_conversation_are_mended(words: Any) -> None:
+    output = [{"type": "function_call", "call_id": "c1", "name": "f", "arguments": words, "status": "incomplete"}]
+    answer = RESPONSES.read({"status": "completed", "output": output}, question())
+    (item,) = RESPONSES.body(question(answer.as_message()))["input"]
+    assert json.loads(item["arguments"]) == answer.function_calls[0].arguments == {}
+
+
+@pytest.mark.parametrize("api", WIRES)
+def test_what_a_vendor_said_in_one_language_is_not_sent_to_it_in_another(api: str) -> None:
+    """A gateway may speak all three, under one address."""
+    said = LLMMessage(
+        role="assistant",
+        content="hello",
+        provider_extras={"vendor": "v", "model": "m", "api": "a fourth", "blocks": [{"role": "x", "type": "strange"}]},
+    )
+    assert "strange" not in json.dumps(WIRES[api].body(question(user("x"), said)))
+
+
 # --- usage -------------------------------------------------------------------------------------------
 
 

@@ -151,8 +151,9 @@ def _replayed(item: Json, call: FunctionCall | None) -> Json:
     kept = {key: value for key, value in item.items() if value is not None}
     if call:
         kept["call_id"] = call.id
-        if call.invalid:
-            kept |= {"arguments": "{}", "status": "completed"}
+        words = item.get("arguments")
+        if call.invalid or not isinstance(words, str) or not words.strip():
+            kept |= {"arguments": json.dumps(call.arguments), "status": "completed"}
     return kept
 
 
