@@ -17,7 +17,8 @@ MARK = "[redacted]"
 # Shorter values are also ordinary words or numbers: taking them out would ruin text and protect nothing.
 SHORTEST = 8
 
-# (stems, pattern, replacement): the pattern is tried only where one of its stems occurs.
+# (stems, pattern, replacement): the pattern is tried only where one of its stems occurs. What a pattern runs over it
+# cannot begin in the middle of: so a text made to be slow (`sk-sk-sk-…`) takes no longer than any other.
 _PATTERNS: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
     (
         ("PRIVATE KEY-----",),
@@ -39,7 +40,7 @@ _PATTERNS: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
     ),
     (("earer ", "EARER "), re.compile(r"(?i)\b(bearer +)[A-Za-z0-9._~+/=-]{16,}"), rf"\1{MARK}"),
     # a digit is asked for: `sk-fading-circle-animation-delay` is a class name, not a key
-    (("sk-",), re.compile(r"(?<![A-Za-z0-9])sk-(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{20,}"), MARK),
+    (("sk-",), re.compile(r"(?<![A-Za-z0-9_-])sk-(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{20,}"), MARK),
     (
         ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
         re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{22,})"),
@@ -54,7 +55,7 @@ _PATTERNS: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
         re.compile(r"""(?i)((?:aws_secret_access_key|SecretAccessKey)\\?["']?\s*[:=]\s*\\?["']?)[A-Za-z0-9/+=]{40}"""),
         rf"\1{MARK}",
     ),
-    (("eyJ",), re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"), MARK),
+    (("eyJ",), re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"), MARK),
     (("://",), re.compile(r"""(://[^/\s:@"'\\]*:)[^@\s/"'\\]+(?=@)"""), rf"\1{MARK}"),
 )
 

@@ -116,6 +116,21 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
     assert Secrets().redact(text) == text
 
 
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "sk-", "eyJ-", "eyJaaaaaaaa.", "eyJ", "ghp_", "github_pat_", "glpat-", "xoxb-", "AKIA", "bearer ", "://", "://a:",
+        "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "PRIVATE KEY-----", "authorization ", "authorization: ",
+        "authorization:bearer ", "api-key: ", "aws_secret_access_key ",
+    ],
+)  # fmt: skip
+def test_no_text_is_slow_to_search(piece: str) -> None:
+    secrets = Secrets()
+    for count in (1, 100_000):  # a pattern that looks at each rest of the text again would take minutes
+        secrets.redact(piece * count)
+        secrets.redact("x" + piece * count + " " * count)
+
+
 def test_a_json_line_stays_json_whatever_is_taken_out() -> None:
     body = {"pem": "-----BEGIN PRIVATE KEY-----\nMIIE", "header": "Authorization: Bearer x", "n": 1}
     assert json.loads(Secrets().redact(json.dumps(body)))["n"] == 1

@@ -1,13 +1,16 @@
 """The control socket, its routes, and the client that talks to it.
 
+The daemon's half:
 door.py     the socket's file; server.py uvicorn in our loop, and who may speak to it
 routes.py   the API as a table; surface.py says what it needs, views.py how its answers look
 binding.py  what a request must carry, read off a route's own signature; openapi.py tells the world
 problems.py every error as application/problem+json
 sse.py      what happens in a run, once each, from its first event to its last
-client.py   the only client; cli.py the verbs of agentctl
-render.py   what they print; progress.py a live run, inspection.py a past one, logs.py the log
 
-Not here: what a verb of the API does. Routes ask the engine, the journal and the executor, and decide nothing. The
-client's half imports the standard library only, and little of that.
+The client's half, which imports the standard library only, and little of that:
+cli.py      the verbs of agentctl and their options; verbs.py what they do, follow.py the longest of them
+client.py   a socket and JSON; call.py one call of agentctl
+render.py   text for people; progress.py a live run, inspection.py a past one, logs.py the log
+
+Not here: what a verb of the API does. Routes ask the engine, the journal and the executor, and decide nothing.
 """

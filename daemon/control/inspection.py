@@ -111,8 +111,8 @@ def _step(page: Page, step: Mapping[str, Any], calls: Mapping[str, Any], begin: 
             _entry(page, step, begin, f"{told}  {page.paint(took, DIM)}")
             _text(page, body.get("content") or "", full=full, indent=_INDENT)
         case "failover":
-            text = f"{page.sign('warn')} from {body.get('from')} to {body.get('to')}: {body.get('reason', '')}"
-            _entry(page, step, begin, page.safe(one_line(text)) if not page.colour else one_line(text))
+            text = one_line(f"{body.get('from')} gave no answer, {body.get('to')} is asked: {body.get('reason', '')}")
+            _entry(page, step, begin, f"{page.sign('warn')} {page.safe(text)}")
         case "message" if body.get("source") not in (None, "goal"):
             _entry(page, step, begin, f"{page.sign('ok')} told by {body['source']}")
             _text(page, body.get("text") or "", full=full, indent=_INDENT)

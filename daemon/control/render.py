@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from datetime import datetime
+from io import TextIOWrapper
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class Page:
         self.terminal = stream.isatty()
         self.colour = self.terminal and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
         self.unicode = "utf" in (getattr(stream, "encoding", None) or "").lower()
+        if not self.unicode and isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a report in Chinese is no reason to end in a traceback
 
     @property
     def width(self) -> int | None:

@@ -133,8 +133,8 @@ def check_config(found: Installation) -> Iterator[Check]:
 def check_routines(found: Installation) -> Iterator[Check]:
     if found.config is None:
         return
-    names = ", ".join(found.routines) or "none"
-    yield _of_faults("routines", f"{len(found.routines)} in order: {names}", found.routine_faults)
+    text = f"{len(found.routines)} can be used{': ' if found.routines else ''}{', '.join(found.routines)}"
+    yield _of_faults("routines", text, found.routine_faults)
 
 
 def check_providers(found: Installation) -> Iterator[Check]:

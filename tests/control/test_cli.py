@@ -514,9 +514,17 @@ async def test_a_report_cannot_take_over_the_terminal(house: House) -> None:
 
 async def test_a_terminal_without_utf_8_gets_plain_signs(house: House) -> None:
     await house.whole_run()
-    said = await on_terminal(house.path, "list", env={"PYTHONIOENCODING": "ascii:replace"})
+    said = await on_terminal(house.path, "list", env={"PYTHONIOENCODING": "ascii"})
     assert "+" in said.out
     assert "?" not in said.out
+
+
+async def test_text_that_a_terminal_has_no_letters_for_is_no_reason_to_fail(house: House) -> None:
+    run = await house.take()
+    await house.end(run, report="日报：一切正常 …")
+    said = await on_terminal(house.path, "inspect", run.id, env={"PYTHONIOENCODING": "latin-1"})
+    assert said.code == 0
+    assert "Report" in said.out
 
 
 # --- what it costs

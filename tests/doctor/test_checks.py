@@ -51,7 +51,7 @@ def test_a_sound_installation_has_nothing_to_mend() -> None:
         ("config", {"config": None, "config_tried": (Path("/a"), Path("/b"))}, "fail", "none in /a, /b", "agentd init"),
         ("config", {"config_faults": (FAULT,)}, "fail", "1 fault", "heartbeat.toml: trigger.cron: minute is 0-59"),
         ("policy", {"policy_faults": (FAULT, FAULT)}, "fail", "2 faults", "found \"61"),
-        ("routines", {"routine_faults": (FAULT,)}, "fail", "2 in order: daily-report, heartbeat; 1 fault", "minute"),
+        ("routines", {"routine_faults": (FAULT,)}, "fail", "2 can be used: daily-report, heartbeat; 1 fault", "minute"),
         ("state", {"network": True, "filesystem": "nfs4"}, "fail", "on nfs4", "local folder"),
         ("state", {"state_owner": 0}, "fail", "belongs to uid 0", "chown -R 1000"),
         ("state", {"state_mode": 0o755}, "fail", "mode 0755, ext4", "chmod 700 /var/lib/agentd"),
