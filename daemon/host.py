@@ -18,6 +18,7 @@ from daemon.agent import Agent, Hands, Limits, Persona, PromptContext
 from daemon.clock import Clock
 from daemon.config import Config
 from daemon.delivery import Outbox
+from daemon.errors import DaemonError
 from daemon.events import Events
 from daemon.functions import FunctionRegistry, ToolExecutor
 from daemon.memory import Memory
@@ -120,7 +121,12 @@ class RunHost:
         self._rooms.outbox.wake()
 
     def restore(self, definition: str) -> Routine:
-        return Routine.restore(definition)
+        """Return the routine as the run began it; DaemonError if another version wrote what this one cannot read."""
+        try:
+            return Routine.restore(definition)
+        except ValueError as error:
+            problem = str(error).splitlines()[0]
+            raise DaemonError(f"the definition this run began with cannot be read by this version: {problem}") from None
 
     def hands_for(self, run: Run) -> Hands:
         """Return hands that gather: every tool there is, as far as the policy allows it."""

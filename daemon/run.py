@@ -89,38 +89,45 @@ class Host(Protocol):
 
 async def live(run_id: str, host: Host) -> Run | None:
     """Live one run to its end, or to where it has to wait; None if it is not there to be taken."""
-    journal = host.journal
-    run = await journal.take(run_id, owner=host.owner)
-    if run is None:
-        return None
-    with bound_contextvars(run=run.id, routine=run.routine, slot=run.slot.isoformat()):
-        log.info("run.started", attempt=run.attempt, trigger=run.trigger)
-        try:
-            routine = host.restore(await journal.definition(run.definition))
-            if run.cancel:
-                return await _end(run, routine, Status.CANCELLED, host, detail="cancelled while nobody lived it")
-            if run.barren > routine.run.retry.attempts:
-                detail = f"gave up: {run.barren - 1} attempts in a row died without a new step"
-                return await _end(run, routine, Status.INTERRUPTED, host, detail=detail)
-            return await _attempt(run, routine, host)
-        except Fenced:
-            log.warning("run.fenced")  # somebody else lives it now; not a word more is written
-        except StoreFull as error:
-            log.error("run.stuck", detail=str(error))  # noqa: TRY400  # a full disk needs no traceback
-            return await _when_there_is_room(run, host)
-    return None
-
-
-async def _when_there_is_room(run: Run, host: Host) -> Run | None:
-    """Hold the run where its journal ends until the disk takes writes again, then let it go on from there."""
-    while True:
-        await asyncio.sleep(ROOM_EVERY)
-        try:
-            return await host.journal.suspend(run, detail="the disk was full")
-        except Fenced:
+    begin = asyncio.get_running_loop().time()
+    taking = asyncio.ensure_future(host.journal.take(run_id, owner=host.owner))
+    try:
+        run = await asyncio.shield(taking)
+        if run is None:
             return None
-        except StoreFull:
-            continue
+        with bound_contextvars(run=run.id, routine=run.routine, slot=run.slot.isoformat()):
+            log.info("run.started", attempt=run.attempt, trigger=run.trigger)
+            return await _guarded(run, host)
+    except asyncio.CancelledError:
+        # a person's cancel ends the run; the end of the process only suspends it
+        if taken := await taking:
+            await asyncio.shield(_stopped(taken, host, begin))
+        raise
+
+
+async def _guarded(run: Run, host: Host) -> Run | None:
+    """Live the run; whatever goes wrong around it ends or parks it, so that no row says `running` for nobody."""
+    routine: Routine | None = None
+    try:
+        routine = host.restore(await host.journal.definition(run.definition))
+        if run.cancel:
+            return await _end(run, routine, Status.CANCELLED, host, detail="cancelled while nobody lived it")
+        if run.barren > routine.run.retry.attempts:
+            detail = f"gave up: {run.barren - 1} attempts in a row died without a new step"
+            return await _end(run, routine, Status.INTERRUPTED, host, detail=detail)
+        return await _attempt(run, routine, host)
+    except Fenced:
+        log.warning("run.fenced")  # somebody else lives it now; not a word more is written
+        return None
+    except StoreFull as error:
+        log.error("run.stuck", detail=str(error))  # noqa: TRY400  # a full disk needs no traceback
+        return await _when_there_is_room(run, host)
+    except DaemonError as error:
+        return await _end(run, routine, Status.FAILED, host, detail=str(error))
+    except Exception as error:
+        log.exception("run.crashed")
+        detail = f"a fault of agentd itself ({type(error).__name__}: {error}); its log has more"
+        return await _end(run, routine, Status.FAILED, host, detail=detail)
 
 
 async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
@@ -145,19 +152,23 @@ async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
             raise
         detail = f"not done within {limit:g} s of active time"
         return await _end(run, routine, Status.TIMED_OUT, host, detail=detail)
-    except asyncio.CancelledError:
-        # a person's cancel ends it; the end of the process only suspends it
-        await asyncio.shield(_stopped(run, routine, host, record))
-        raise
     except Retryable as error:
         return await _put_off(run, routine, host, record, error)
-    except (Fenced, StoreFull):
-        raise
-    except DaemonError as error:
-        return await _end(run, routine, Status.FAILED, host, detail=str(error))
     await host.archive(run, routine, reply, record.steps)
     # shielded, as a cancel that comes this late must not part the end from those who wait for it
     return await asyncio.shield(_end(run, routine, reply.status, host, reply=reply, detail=reply.detail))
+
+
+async def _when_there_is_room(run: Run, host: Host) -> Run | None:
+    """Hold the run where its journal ends until the disk takes writes again, then let it go on from there."""
+    while True:
+        await asyncio.sleep(ROOM_EVERY)
+        try:
+            return await host.journal.suspend(run, detail="the disk was full")
+        except Fenced:
+            return None
+        except StoreFull:
+            continue
 
 
 ROOM_EVERY = 30.0  # seconds between looks at a full disk: nothing tells us when somebody has made room
@@ -184,14 +195,14 @@ async def _values_before(run: Run, routine: Routine, host: Host) -> dict[str, An
 
 async def _end(
     run: Run,
-    routine: Routine,
+    routine: Routine | None,
     status: Status,
     host: Host,
     *,
     reply: Reply | None = None,
     detail: str | None = None,
 ) -> Run:
-    """End the run: its row and its deliveries are one commit."""
+    """End the run: its row and its deliveries are one commit. Without a readable routine nobody is told but the row."""
     spent = reply.usage if reply else Transcript(await host.journal.steps(run.id)).usage
     run = run.to(
         status,
@@ -202,8 +213,8 @@ async def _end(
         usage=spent,
         iterations=reply.iterations if reply else run.iterations,
     )
-    zone = routine.trigger.timezone or host.zone
-    run = await host.journal.end(run, deliveries_for(run, routine.deliver), zone=zone)
+    zone = (routine and routine.trigger.timezone) or host.zone
+    run = await host.journal.end(run, deliveries_for(run, routine.deliver if routine else ()), zone=zone)
     host.events.publish(run.id, end_of(run))
     host.wake_outbox()
     log.info("run.finished", status=run.status.value, detail=run.detail, tokens=run.usage.total, silent=run.silent)
@@ -230,11 +241,17 @@ async def _put_off(run: Run, routine: Routine, host: Host, record: Recorder, err
     return await host.journal.suspend(run, not_before=when, detail=host.redact(str(error)))
 
 
-async def _stopped(run: Run, routine: Routine, host: Host, record: Recorder) -> None:
-    with suppress(Fenced):
-        run = replace(run, active=record.active)
-        if (await host.journal.get(run.id)).cancel:
+async def _stopped(run: Run, host: Host, begin: float) -> None:
+    """Write down that a run was stopped in the middle, unless it has just ended."""
+    now = await host.journal.get(run.id)
+    if now.status.ended:
+        return
+    run = replace(run, active=run.active + asyncio.get_running_loop().time() - begin)
+    # a stale owner has nothing to say, and what a full disk cannot take is found as left over at the next start
+    with suppress(Fenced, StoreFull):
+        if now.cancel:
+            routine = host.restore(await host.journal.definition(run.definition))
             await _end(run, routine, Status.CANCELLED, host, detail="cancelled")
         else:
             await host.journal.suspend(run)
-            log.info("run.suspended")
+            log.info("run.suspended", run=run.id)

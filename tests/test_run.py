@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from daemon.agent import Agent, Hands, Limits, Persona, PromptContext
-from daemon.errors import BadKey, Overloaded
+from daemon.errors import BadKey, DaemonError, Overloaded
 from daemon.events import Events
 from daemon.functions import FunctionRegistry, ToolExecutor
 from daemon.models import DeliveryStatus, Outcome, Status, StepKind, ToolContext
@@ -321,3 +321,39 @@ async def test_a_run_keeps_the_definition_it_began_with(journal):
     house.routine = Routine.model_validate({"name": "daily", "run": {"prompt": "Something else."}})
     await live(run.id, house)
     assert house.provider.asked[-1].messages[-1].content == "Report."
+
+
+async def test_a_cancel_in_the_moment_of_taking_leaves_no_row_that_says_running(journal):
+    house = House(journal, ["never"])
+    run = await house.open()
+    task = asyncio.create_task(live(run.id, house))
+    await asyncio.sleep(0)  # it has asked the journal for the run, and no more
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await journal.get(run.id)).status is Status.QUEUED
+
+
+async def test_a_fault_of_our_own_ends_the_run_in_a_line_instead_of_leaving_it_running(journal):
+    house = House(journal, ["never"])
+
+    def broken(run):
+        raise ZeroDivisionError("oops")
+
+    house.hands_for = broken
+    run = await house.one()
+    assert run.status is Status.FAILED
+    assert run.detail == "a fault of agentd itself (ZeroDivisionError: oops); its log has more"
+
+
+async def test_a_definition_that_cannot_be_read_any_more_ends_the_run(journal):
+    house = House(journal, ["never"])
+    run = await house.open()
+
+    def unreadable(definition):
+        raise DaemonError("the definition cannot be read by this version")
+
+    house.restore = unreadable
+    await live(run.id, house)
+    ended = await journal.get(run.id)
+    assert (ended.status, ended.detail) == (Status.FAILED, "the definition cannot be read by this version")
