@@ -64,6 +64,7 @@ BROAD = {
     "functions.executor:ToolExecutor.run": CALL,
     "functions.executor:_in_thread.work": CARRIED,
     "reload:Reloads._run": TASK,
+    "run:_guarded": TASK,
     "store.database:Database._attempt": CARRIED,
     "store.database:Database._commit": CARRIED,
     "store.database:Database._write_forever": CARRIED,
