@@ -7,6 +7,7 @@ DaemonError
 ├── Refused                asked for something that the present state or policy does not allow
 ├── Fenced                 somebody else owns this run now: stop writing, at once
 ├── StoreFull              the disk took no more: nothing was lost, nothing was started
+│   └── StoreDamaged       the file holds nonsense in some place; what is derived can be made anew
 ├── ToolFailed             a tool could not do it; the model reads why and what came out so far
 ├── DeliveryFailed         a target did not take a report; the outbox tries again if that can help
 └── ProviderError          a model gave no answer
@@ -90,6 +91,10 @@ class Fenced(DaemonError):
 
 class StoreFull(DaemonError):
     """The disk took no more."""
+
+
+class StoreDamaged(StoreFull):
+    """The file holds nonsense in some place."""
 
 
 class ToolFailed(DaemonError):

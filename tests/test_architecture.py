@@ -65,6 +65,7 @@ BROAD = {
     "functions.executor:_in_thread.work": CARRIED,
     "reload:Reloads._run": TASK,
     "run:_guarded": TASK,
+    "store.database:Database._alone": CARRIED,
     "store.database:Database._attempt": CARRIED,
     "store.database:Database._commit": CARRIED,
     "store.database:Database._write_forever": CARRIED,

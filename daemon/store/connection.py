@@ -8,7 +8,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 
-from daemon.errors import ConfigError, Fault, StoreFull
+from daemon.errors import ConfigError, Fault, StoreDamaged, StoreFull
 
 MINIMUM = (3, 35, 0)  # RETURNING; Debian 11 has 3.34, Ubuntu 22.04 3.37
 APPLICATION = 0x61677464  # "agtd": tells our file from somebody else's SQLite database
@@ -34,7 +34,8 @@ def explain(error: BaseException, path: Path) -> BaseException:
     trouble = TROUBLES.get(_primary_code(error))
     if trouble is None:
         return error
-    full = StoreFull(f"{path}: {trouble} ({error})")
+    damaged = _primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    full = (StoreDamaged if damaged else StoreFull)(f"{path}: {trouble} ({error})")
     full.__cause__ = error
     return full
 
@@ -60,6 +61,8 @@ def open_writer(path: Path, migrations: Path) -> sqlite3.Connection:
         if mode != "wal":
             raise _unusable(path, f"its file system allows no write-ahead log (mode {mode})", "choose another folder")
         connection.execute("PRAGMA synchronous = NORMAL")
+        # What is deleted is overwritten: Debian's SQLite does so by itself, others have to be told.
+        connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA journal_size_limit = 16777216")  # a WAL that grew in a rush is cut back to 16 MiB
         check_modules({name for (name,) in connection.execute("SELECT name FROM pragma_module_list")})
         migrate(connection, path, migrations)

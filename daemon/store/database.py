@@ -73,6 +73,14 @@ class Database:
         self._queue.put((work, future, durable))
         return future
 
+    async def apart(self, work: Work[T]) -> T:
+        """Run `work` on the writing connection outside any transaction, as VACUUM and checkpoints need it."""
+        if self._closing:
+            raise RuntimeError("the database is closed")
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._queue.put((work, future, None))
+        return await future
+
     async def read(self, work: Work[T]) -> T:
         """Run `work` on a read-only connection, inside one snapshot that holds every write awaited before."""
         return await self._loop.run_in_executor(self._readers, self._read, work)
@@ -98,7 +106,7 @@ class Database:
         while not stop:
             batch: list[_Item] = []
             item = self._queue.get()
-            while item is not None:
+            while item is not None and item[2] is not None:
                 batch.append(item)
                 if len(batch) == BATCH:
                     break
@@ -109,6 +117,8 @@ class Database:
             stop = item is None
             if batch:
                 self._answer(self._commit(connection, batch))
+            if item is not None and item[2] is None:
+                self._answer([self._alone(connection, item)])
         self._readers.shutdown()
         for reading in self._reading:
             reading.close()
@@ -141,6 +151,15 @@ class Database:
         connection.execute("RELEASE work")
         return result, None
 
+    def _alone(self, connection: sqlite3.Connection, item: _Item) -> _Outcome:
+        work, future, _ = item
+        try:
+            return future, work(connection), None
+        except BaseException as error:  # noqa: BLE001  carried to whoever awaits it
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            return future, None, explain(error, self.path)
+
     def _set_full(self, connection: sqlite3.Connection, full: bool) -> None:
         if full != self._full:
             connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
@@ -169,7 +188,8 @@ class Database:
             raise explain(error, self.path) from error
 
 
-_Item: TypeAlias = tuple[Work[Any], asyncio.Future[Any], bool]
+# The last one says whether its commit is durable; None: it wants no transaction around it.
+_Item: TypeAlias = tuple[Work[Any], asyncio.Future[Any], bool | None]
 _Outcome: TypeAlias = tuple[asyncio.Future[Any], Any, BaseException | None]
 
 
