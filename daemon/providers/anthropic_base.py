@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import urlsplit
 
 from daemon.providers.sdk import SdkProvider
-from daemon.providers.vendor import CONNECT_TIMEOUT
+from daemon.providers.vendor import CONNECT_TIMEOUT, same_host
 from daemon.providers.wire.messages import MESSAGES
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ class AnthropicBaseProvider(SdkProvider):
     def __init__(self, *, home: str, base_url: str | None = None, **settings: Any) -> None:
         # people copy the address with the version, which is part of the path here
         url = (base_url or home).rstrip("/").removesuffix("/v1")
-        self._own = urlsplit(url).hostname == urlsplit(home).hostname
+        self._own = same_host(url, home)
         super().__init__(base_url=url, wire=MESSAGES, needs_key=self._own, **settings)
 
     def _limited(self, max_tokens: int | None) -> int | None:

@@ -61,7 +61,7 @@ class OpenSourceProvider(VendorProvider):
             async with ways.one() as way:
                 response = await way.handle_async_request(request)
                 content = await response.aread()
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise broken(error, self._vendor) from error
         return Answer(response.status_code, response.headers, content)
 

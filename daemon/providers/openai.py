@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
-from urllib.parse import urlsplit
 
 from daemon.providers.sdk import SdkProvider
-from daemon.providers.vendor import CONNECT_TIMEOUT
+from daemon.providers.vendor import CONNECT_TIMEOUT, same_host
 from daemon.providers.wire.chat import CHAT
 from daemon.providers.wire.responses import RESPONSES
 
@@ -27,7 +26,7 @@ class OpenAIProvider(SdkProvider):
         self, *, base_url: str | None = None, api: Literal["responses", "chat"] | None = None, **settings: Any
     ) -> None:
         url = base_url or _URL
-        own = urlsplit(url).hostname == urlsplit(_URL).hostname
+        own = same_host(url, _URL)
         wire = _WIRES[api or ("responses" if own else "chat")]
         super().__init__(base_url=url, wire=wire, needs_key=own, **settings)
 

@@ -27,28 +27,31 @@ class SdkProvider(VendorProvider):
         self._opening = asyncio.Lock()
 
     async def warm(self) -> None:
-        async with self._opening:
-            if self._client is None:
-                # 0.3 to 0.7 s of CPU for the import and 20 ms for the certificates: not on the event loop
-                self._client = await in_thread(self._build)
+        await self._open()
 
     async def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
 
+    async def _open(self) -> Any:
+        async with self._opening:
+            if self._client is None:
+                # 0.3 to 0.7 s of CPU for the import and 20 ms for the certificates: not on the event loop
+                self._client = await in_thread(self._build)
+            return self._client
+
     @abstractmethod
     def _build(self) -> Any:
         """Import the SDK and return a client; runs in a thread."""
 
     async def _post(self, path: str, body: bytes) -> Answer:
-        if self._client is None:
-            await self.warm()
+        client = self._client or await self._open()
         import httpx2
 
         sdk = sys.modules[self.sdk]
         try:
-            response = await self._client.post(path, cast_to=httpx2.Response, content=body)
+            response = await client.post(path, cast_to=httpx2.Response, content=body)
         except sdk.APIStatusError as error:
             response = error.response
         except sdk.APIConnectionError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -28,6 +29,8 @@ log = structlog.get_logger()
 CONNECT_TIMEOUT = 10.0
 # Translated tool lists kept per provider; a daemon has one list per routine in agent mode.
 _TOOL_LISTS = 64
+# A shorter key is a word that a local server ignores ("ollama"), and stands in honest texts too.
+_SECRET = 8
 
 
 class Answer(NamedTuple):
@@ -61,7 +64,7 @@ class VendorProvider(LLMProvider):
         self._model = _required(model, self.name, "model", "the name that its vendor gives it")
         self.base_url = _required(base_url, self.name, "base_url", "such as http://127.0.0.1:11434/v1").rstrip("/")
         self.capabilities = capabilities_of(self._model, capabilities, provider=self.name)
-        self._vendor = urlsplit(self.base_url).netloc
+        self._vendor = _host(self.base_url, self.name)
         self._api_key, self._needs_key = api_key, needs_key
         self._timeout = timeout
         self._temperature, self._max_tokens = temperature, max_tokens
@@ -98,11 +101,22 @@ class VendorProvider(LLMProvider):
             self._check_key()
             body = self._body(question, functions)
             async with self._slots:
+                start = time.perf_counter()
                 answer = await self._sent(body)
-            return self._read(answer, question)
+            response = self._read(answer, question)
         except ProviderError as error:
             error.args = (self._signed(str(error)),)
             raise
+        log.debug(
+            "provider.answered",
+            provider=self.name,
+            model=response.model,
+            request_id=response.request_id,
+            finish=response.finish_reason,
+            seconds=round(time.perf_counter() - start, 3),
+            tokens=response.usage.total,
+        )
+        return response
 
     @abstractmethod
     async def _post(self, path: str, body: bytes) -> Answer:
@@ -175,7 +189,9 @@ class VendorProvider(LLMProvider):
     def _signed(self, text: str) -> str:
         """Return an error's text under the provider's name, and without the key that a vendor may have repeated."""
         text = f"{self.name} ({self._model}): {text}"
-        return text.replace(self._api_key, "[redacted]") if self._api_key else text
+        if self._api_key and len(self._api_key) >= _SECRET:
+            text = text.replace(self._api_key, "[redacted]")
+        return text
 
 
 async def in_thread(build: Callable[[], T]) -> T:
@@ -204,6 +220,30 @@ def _required(value: str | None, name: str, key: str, hint: str) -> str:
     raise ConfigError(
         Fault(file="config.toml", key=f"providers.{name}.{key}", found="", problem="is missing", hint=hint)
     )
+
+
+def same_host(url: str, other: str) -> bool:
+    """Tell whether two addresses are of one host; what is no address is of none."""
+    try:
+        return urlsplit(url).hostname == urlsplit(other).hostname
+    except ValueError:
+        return False
+
+
+def _host(url: str, name: str) -> str:
+    """Return the host and port of an address; ConfigError if it is none, or holds a password."""
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port)
+    except ValueError:
+        known = False
+    problem = "is not an address" if not known else "holds a password" if "@" in parts.netloc else ""
+    if not problem:
+        return parts.netloc
+    shown = re.sub(r"//[^/@]*@", "//…@", url)
+    hint = "use api_key_file or api_key_env" if "@" in url else "such as https://api.example.com/v1"
+    key = f"providers.{name}.base_url"
+    raise ConfigError(Fault(file="config.toml", key=key, found=shown, problem=problem, hint=hint))
 
 
 def _dumps(value: Any) -> bytes:

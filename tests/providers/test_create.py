@@ -52,6 +52,22 @@ def test_a_setting_that_no_provider_knows_is_a_mistake_of_ours() -> None:
         ({"kind": "claude", "name": "mine"}, "providers.mine.model", "is missing"),
         ({"kind": "open_source", "model": "x"}, "providers.open_source.base_url", "is missing"),
         (
+            {"kind": "openai", "model": "m", "base_url": "api.example.com/v1"},
+            "providers.openai.base_url",
+            "is not an address",
+        ),
+        (
+            {"kind": "openai", "model": "m", "base_url": "http://h:99999"},
+            "providers.openai.base_url",
+            "is not an address",
+        ),
+        ({"kind": "openai", "model": "m", "base_url": "http://[::1"}, "providers.openai.base_url", "is not an address"),
+        (
+            {"kind": "open_source", "model": "m", "base_url": "http://me:hunter2@h/v1"},
+            "providers.open_source.base_url",
+            "holds a password (found http://…@h/v1)",
+        ),
+        (
             {"kind": "claude", "model": "m", "capabilities": {"imagse": True, "echo": "maybe"}},
             "providers.claude.capabilities.imagse",
             "images",

@@ -174,8 +174,9 @@ async def test_a_parameter_that_the_model_refuses_is_dropped_and_said_once(
         await provider.chat([user("hi")], temperature=1.7)
     assert vendor.refusals == []
     assert not any("temperature" in request.body for request in vendor.requests)
-    assert [line["event"] for line in logged] == ["provider.param_dropped"]
-    assert (logged[0]["param"], logged[0]["model"]) == ("temperature", WAYS[way][1])
+    (warning,) = [line for line in logged if line["log_level"] == "warning"]
+    assert warning["event"] == "provider.param_dropped"
+    assert (warning["param"], warning["model"]) == ("temperature", WAYS[way][1])
 
 
 async def test_a_parameter_that_the_model_takes_is_sent(provider_for: Opener) -> None:
@@ -198,7 +199,7 @@ async def test_claude_is_given_room_to_think_and_never_more_than_can_be_waited_f
         await provider.chat([user("hi")])
         await provider.chat([user("hi")], max_tokens=64_000)
     assert [request.body["max_tokens"] for request in vendor.requests] == [16_384, 21_333]
-    assert [line["event"] for line in logged] == ["provider.param_lowered"]
+    assert [line["event"] for line in logged if line["log_level"] == "warning"] == ["provider.param_lowered"]
 
 
 async def test_a_tool_loop_is_marked_for_claudes_cache_and_a_single_question_is_not(provider_for: Opener) -> None:
@@ -268,3 +269,13 @@ async def test_results_stand_before_text_and_say_which_failed(provider_for: Open
         {"type": "tool_result", "tool_use_id": "c1", "is_error": True},
         {"type": "text", "text": "One iteration is left."},
     ]
+
+
+async def test_each_answer_leaves_a_line_for_the_operator_and_no_word_of_it(
+    provider_for: Opener, logged: list[Json]
+) -> None:
+    async with FakeVendor(["What I say."]) as vendor:
+        await provider_for("deepseek", vendor).chat([user("What you ask.")])
+    (line,) = logged
+    assert (line["event"], line["log_level"], line["request_id"]) == ("provider.answered", "debug", "req_1")
+    assert not {"What I say.", "What you ask.", KEY} & {str(value) for value in line.values()}
