@@ -15,7 +15,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
 PATIENCE = 60.0  # seconds for one answer: a reload of ten thousand files takes a few
@@ -128,7 +128,7 @@ class Client:
         return connection
 
 
-def find(places: Iterator[str] | list[str]) -> Client:
+def find(places: Iterable[str]) -> Client:
     """Return a client for the first place where a daemon answers. Unreachable names all that were tried."""
     tried: list[tuple[str, str]] = []
     for place in places:

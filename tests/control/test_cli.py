@@ -534,8 +534,8 @@ PLAIN = """
 import sys
 from daemon.control.cli import main
 code = main(sys.argv[1:])
-heavy = {"argparse", "pydantic", "sqlite3", "sqlmodel", "structlog", "asyncio", "logging", "typing", "socket",
-         "dataclasses", "inspect", "httpx", "openai", "anthropic", "starlette", "uvicorn", "zoneinfo", "unicodedata"}
+heavy = {"argparse", "asyncio", "dataclasses", "inspect", "logging", "pathlib", "socket", "typing", "unicodedata",
+         "zoneinfo", "anthropic", "httpx", "openai", "pydantic", "sqlite3", "sqlmodel", "starlette", "structlog", "uvicorn"}
 loaded = sorted(heavy & set(sys.modules))
 assert not loaded, loaded
 sys.exit(code)

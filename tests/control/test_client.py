@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from daemon.control.call import quote, start_command
+from daemon.control.call import places, quote, start_command
 from daemon.control.client import Client, Lost, Problem, Unreachable, find
+from daemon.places import socket_places
 
 
 @contextmanager
@@ -96,10 +97,10 @@ def test_each_place_without_a_daemon_is_named_with_the_reason(tmp_path: Path) ->
     (tmp_path / "file").write_text("")
     with socket.socket(socket.AF_UNIX) as gone:
         gone.bind(os.fspath(tmp_path / "dead"))
-    places = [str(tmp_path / name) for name in ("none", "file", "dead", "file/under", "x" * 120)]
+    tried = [str(tmp_path / name) for name in ("none", "file", "dead", "file/under", "x" * 120)]
     with pytest.raises(Unreachable) as caught:
-        find(places)
-    assert [path for path, _ in caught.value.tried] == places
+        find(tried)
+    assert [path for path, _ in caught.value.tried] == tried
     assert [why for _, why in caught.value.tried] == [
         "no such file",
         "a daemon was here, but nobody listens any more",
@@ -157,6 +158,22 @@ def test_a_daemon_of_a_stranger_is_not_trusted() -> None:
         child.stdout.close()
         shutil.rmtree(folder)
     assert said.stdout == "the daemon there belongs to another user (uid 65534)\n"
+
+
+@pytest.mark.parametrize(
+    ("named", "env"),
+    [
+        ("/x/named.sock", {"AGENTD_SOCKET": "/y/agentd.sock", "XDG_RUNTIME_DIR": "/run/user/7"}),
+        (None, {"AGENTD_SOCKET": "/y/agentd.sock", "XDG_RUNTIME_DIR": "/run/user/7"}),
+        (None, {"XDG_RUNTIME_DIR": "/run/user/7"}),
+        (None, {"STATE_DIRECTORY": "/var/lib/other"}),
+        (None, {"XDG_RUNTIME_DIR": ""}),
+        (None, {}),
+    ],
+)
+def test_the_likely_place_is_the_first_of_the_list(named: str | None, env: dict[str, str]) -> None:
+    listed = socket_places(named, env, Path.home(), uid=os.getuid())
+    assert list(places(named, env)) == [os.fspath(place) for place in listed]
 
 
 def test_names_are_quoted_for_a_url() -> None:
