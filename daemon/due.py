@@ -7,6 +7,7 @@ the rules of the schedule, and the ones before it did not happen.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -16,6 +17,10 @@ from daemon.schedule import Schedule
 # cron starts a minute's jobs anywhere within that minute; a busy loop or a quick restart is no lateness.
 ON_TIME = timedelta(seconds=60)
 INSTANT = timedelta(microseconds=1)
+# Runs that come late start so far apart: after a night down, forty at once are a storm for the vendor and the machine.
+APART = timedelta(seconds=3)
+# What would start later than that starts together; by then the limits on runs at a time have it in hand.
+LONGEST_APART = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +79,46 @@ def may_resume(schedule: Schedule, slot: datetime, down: timedelta) -> bool:
     Only the time down counts: a run that had been under way for an hour is no staler for that.
     """
     return down <= ON_TIME or schedule.may_catch_up(slot, slot + schedule.delay + down)
+
+
+def apart(place: int) -> timedelta:
+    """Return how long the late run at this place in the line waits, so that they do not all start at once."""
+    return min(place * APART, LONGEST_APART)
+
+
+def back_off(failures: int, first: timedelta, most: timedelta) -> timedelta:
+    """Return how long a routine rests after so many failures in a row: twice as long each time."""
+    rest = min(first, most)
+    for _ in range(failures - 1):
+        if rest == most:
+            break
+        rest = min(2 * rest, most)
+    return rest
+
+
+def moments(schedule: Schedule, name: str, number: int, at: datetime) -> tuple[datetime, ...]:
+    """Return the slots of the active hours around a moment at which a routine may speak that does so `number` times.
+
+    One in each of so many equal parts of those hours, at random, but always the same for one name on one day: a
+    restart draws no new lots. A part without a slot has none.
+    """
+    begin, end = schedule.window(at)
+    length = (end - begin) / number
+    day = begin.astimezone(schedule.zone).date()
+    found = []
+    for place in range(number):
+        first = begin + place * length
+        slot = schedule.prev(first + length * _lot(f"{name}\0{day}\0{place}"))
+        if slot is None or slot < first:
+            slot = schedule.next(first - INSTANT)
+        if slot is not None and slot < first + length and schedule.active(slot):
+            found.append(slot)
+    return tuple(found)
+
+
+def _lot(text: str) -> float:
+    """Return a number from 0 to below 1 that only the text decides."""
+    return int.from_bytes(hashlib.blake2s(text.encode()).digest()[:6], "big") / 2**48
 
 
 def skipped(slot: datetime, reason: Reason, *, since: datetime | None = None) -> Stretch:

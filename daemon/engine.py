@@ -137,23 +137,27 @@ class RoutineEngine:
         async with self._ledger.open():
             return await self._ledger.run_now(name, event=event or new_id(), trigger=trigger)
 
-    async def pause(self, name: str) -> None:
-        """Let the slots of a routine pass from now on."""
-        await self._set_paused(name, True)
-
-    async def resume(self, name: str) -> None:
-        """Let a routine run again; what was due meanwhile stays past."""
-        await self._set_paused(name, False)
-
-    async def _set_paused(self, name: str, paused: bool) -> None:
+    async def pause(self, name: str, *, until: datetime | None = None) -> None:
+        """Let the slots of a routine pass from now on, up to a moment or until it is resumed."""
         self._known(name)
         async with self._ledger.open():
-            await self._ledger.set_paused(name, paused)
+            await self._ledger.pause(name, until=until)
 
-    def next_fires(self, name: str, count: int = 3) -> list[datetime]:
-        """Return the next slots within the routine's hours."""
+    async def resume(self, name: str) -> None:
+        """Let a routine run again; what was due meanwhile stays past, and its failures are forgiven."""
         self._known(name)
-        schedule, moment = self._ledger.schedules.get(name), self._clock.now()
+        async with self._ledger.open():
+            await self._ledger.resume(name)
+
+    async def ended(self, run: Run) -> None:
+        """Take note of a run's end."""
+        async with self._ledger.open():
+            await self._ledger.ended(run)
+
+    def next_fires(self, name: str, count: int = 3, *, after: datetime | None = None) -> list[datetime]:
+        """Return the next slots within the routine's hours, from now on or after a moment."""
+        self._known(name)
+        schedule, moment = self._ledger.schedules.get(name), after or self._clock.now()
         fires: list[datetime] = []
         while schedule and len(fires) < count and (slot := schedule.next_active(moment)):
             fires.append(slot)
@@ -162,7 +166,11 @@ class RoutineEngine:
 
     def words(self, routine: Routine) -> str:
         """Return in English when a routine runs."""
-        return schedule_of(routine, zone=self._zone, machine=self._machine).words()
+        return self.schedule(routine).words()
+
+    def schedule(self, routine: Routine) -> Schedule:
+        """Return when a routine runs, whether it is enabled or not."""
+        return schedule_of(routine, zone=self._zone, machine=self._machine)
 
     def _known(self, name: str) -> None:
         if name in self.routines:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
@@ -16,12 +17,12 @@ import structlog
 
 from daemon.clock import Clock
 from daemon.definitions import parse_duration
-from daemon.due import Settled, Stretch, settle, skipped
+from daemon.due import Settled, Stretch, apart, back_off, moments, settle, skipped
 from daemon.errors import NotFound, Refused
-from daemon.models import Outcome, Reason, Run
+from daemon.models import Outcome, Reason, Run, Status
 from daemon.routines import Routine
 from daemon.schedule import CatchUp, Schedule, spread_offset
-from daemon.store.journal import Claim, Journal, RoutineState
+from daemon.store.journal import Claim, Journal, RoutineState, Streak
 
 log = structlog.get_logger()
 
@@ -83,6 +84,10 @@ class Ledger:
         self._definitions: dict[str, str] = {}
         self._lock = asyncio.Lock()
         self._occupied: dict[str, list[Run]] | None = None
+        self._streaks: dict[str, Streak] = {}
+        """Of the routines whose last runs failed."""
+        self._late = 0
+        """Runs that come late and were started since the ledger was opened."""
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -91,7 +96,7 @@ class Ledger:
             try:
                 yield
             finally:
-                self._occupied = None
+                self._occupied, self._late = None, 0
 
     # --- definitions, baselines and floors
 
@@ -114,6 +119,7 @@ class Ledger:
         self.schedules.update(schedules)
         self._definitions.update(definitions)
         await self.read_floors(schedules)
+        await self._read_streaks(read)
 
     def _read(
         self, routines: Mapping[str, Routine], zone: str
@@ -158,24 +164,76 @@ class Ledger:
                     self._floors[name] = until
             await asyncio.sleep(0)
 
-    async def set_paused(self, name: str, paused: bool) -> None:
-        """Pause a routine or resume it, after what is due has been settled as things stood."""
+    async def pause(self, name: str, *, until: datetime | None = None, why: str | None = None) -> None:
+        """Pause a routine, after what is due has been settled as things stood."""
         await self.settle([name])
-        if self.states[name].paused and not paused:
-            await self._pass_over_delayed(name)
-        await self._journal.set_paused(name, paused)
+        await self._journal.pause(name, until=until, why=why)
+        await self._read_states()
+
+    async def resume(self, name: str) -> None:
+        """Let a routine go on from now, its failures forgiven."""
+        await self.settle([name])
+        await self._resume(name, self._clock.now())
+
+    async def _resume(self, name: str, since: datetime) -> None:
+        schedule = self.schedules.get(name)
+        slot = schedule.prev(since) if schedule and self.states[name].paused else None
+        if schedule and slot and slot > self._floors[name]:
+            # among them those that `spread` would start after the pause: they lie before the new baseline
+            first = schedule.next(self._floors[name])
+            await self._account([(name, skipped(slot, Reason.PAUSED, since=first))])
+        await self._journal.resume(name, since=since)
+        await self._read_states()
+        self._streaks.pop(name, None)
+        if name in self._floors:
+            self._floors[name] = max(self._floors[name], self.states[name].baseline)
+
+    async def _read_states(self) -> None:
         states = await self._journal.routine_states()
         self.states = {name: states[name] for name in self._keys}
-        if name in self._floors:
-            self._floors[name] = max(self._floors[name], states[name].baseline)
 
-    async def _pass_over_delayed(self, name: str) -> None:
-        """Account for the slots that `spread` would start after the pause: they lie before the new baseline."""
-        schedule = self.schedules.get(name)
-        slot = schedule.prev(self._clock.now()) if schedule else None
-        if schedule and slot and slot > self._floors[name]:
-            since = schedule.next(self._floors[name])
-            await self._account([(name, skipped(slot, Reason.PAUSED, since=since))])
+    async def _end_pauses(self, names: Iterable[str], now: datetime) -> None:
+        """Resume what was paused until a moment that has come, as of that moment."""
+        for name in names:
+            state = self.states[name]
+            if state.paused and state.paused_until and not state.pausing(now):
+                await self._resume(name, state.paused_until)
+                log.info("routine.resumed", routine=name, paused_until=state.paused_until.isoformat())
+
+    # --- routines that keep failing
+
+    async def ended(self, run: Run) -> None:
+        """Take note of how a run ended: a routine that keeps failing rests longer and longer, then it is paused."""
+        name = run.routine
+        if run.status is Status.SUCCEEDED:
+            self._streaks.pop(name, None)
+        elif name in self.states:
+            await self._read_streaks([name])
+
+    async def _read_streaks(self, names: Iterable[str]) -> None:
+        failing = await self._journal.failing(names)
+        for name in names:
+            self._streaks.pop(name, None)
+        self._streaks.update(await self._journal.streaks({name: self.states[name].forgiven for name in failing}))
+        for name in failing:
+            if streak := self._streaks.get(name):
+                await self._pause_if_hopeless(name, streak)
+
+    async def _pause_if_hopeless(self, name: str, streak: Streak) -> None:
+        after = self.routines[name].run.retry.pause_after
+        if not after or streak.count < after or self.states[name].paused:
+            return
+        why = f"{streak.count} runs in a row failed, the last one: {streak.detail or 'it did not say why'}"
+        await self.pause(name, why=why)
+        log.warning("routine.paused", routine=name, why=why, hint=f"agentctl resume {name}")
+
+    def _rests(self, name: str, now: datetime) -> bool:
+        """Tell whether a routine has failed so often of late that it is not to be started yet."""
+        if (streak := self._streaks.get(name)) is None:
+            return False
+        retry = self.routines[name].run.retry
+        # A failure of the future is one from a time when the clock was wrong.
+        return timedelta(0) <= now - streak.last < back_off(streak.count, retry.backoff, retry.max)
 
     # --- settling slots
 
@@ -191,6 +249,7 @@ class Ledger:
         stretches: list[tuple[str, Stretch]] = []
         claims: list[Claim] = []
         floors: dict[str, datetime] = {}
+        await self._end_pauses(names, now)
         for name in names:
             settled = self._settled(name, now)
             if settled is None:
@@ -212,7 +271,7 @@ class Ledger:
         schedule = self.schedules.get(name)
         if schedule is None:
             return None
-        paused = self.states[name].paused
+        paused = self.states[name].pausing(now)
         return settle(schedule, floor=self._floors[name], now=now, up_since=self.up_since, paused=paused)
 
     async def _account(self, stretches: Sequence[tuple[str, Stretch]]) -> None:
@@ -248,6 +307,10 @@ class Ledger:
     async def _hindrance(self, name: str, now: datetime) -> Reason | None:
         """Return why a slot that may start must not, as far as no tool and no model is needed to tell."""
         routine, gate = self.routines[name], self.routines[name].gate
+        if self._rests(name, now):
+            return Reason.NOT_BEFORE
+        if gate.moments is not None and not await self._moment_has_come(name, gate.moments, now):
+            return Reason.GATE
         if gate.idle is not None:
             seen = await self._journal.recall(OPERATOR_SEEN)
             # Seen in the future: the clock was wrong, then or now.
@@ -258,6 +321,14 @@ class Ledger:
             if await self._journal.runs_since(name, midnight.astimezone(UTC)) >= gate.max_per_day:
                 return Reason.GATE
         return Reason.OVERLAP if _overlaps(routine, await self._active(name)) else None
+
+    async def _moment_has_come(self, name: str, number: int, now: datetime) -> bool:
+        """Tell whether one of the routine's moments has come that no report has used up."""
+        passed = [each for each in moments(self.schedules[name], name, number, now) if each <= now]
+        # Only the last one is open: who was away or busy for hours is not greeted twice in a row for that.
+        if not passed or passed[-1] <= self.states[name].baseline:
+            return False
+        return await self._journal.heard_since(name, passed[-1]) == 0
 
     async def _active(self, name: str) -> list[Run]:
         """Return the runs of a routine that have not ended.
@@ -277,7 +348,11 @@ class Ledger:
         kind = "cron" if trigger.cron else "every" if trigger.every else "at"
         if outcome is not Outcome.RAN:
             log.info(f"slot.{outcome}", routine=name, slot=settled.slot.isoformat(), lateness=settled.lateness)
-        return self._claim(name, kind, settled.slot, outcome=outcome, lateness=settled.lateness)
+        claim = self._claim(name, kind, settled.slot, outcome=outcome, lateness=settled.lateness)
+        if outcome is Outcome.RAN:
+            return claim
+        place, self._late = self._late, self._late + 1
+        return replace(claim, not_before=self._clock.now() + apart(place)) if place else claim
 
     def _claim(
         self,
@@ -352,7 +427,7 @@ class Ledger:
 
     async def _hindrance_at_start(self, name: str) -> Reason | None:
         now = self._clock.now()
-        if self.states[name].paused:
+        if self.states[name].pausing(now):
             return Reason.PAUSED
         if not self.schedules[name].active(now):
             return Reason.QUIET_HOURS

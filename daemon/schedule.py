@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -174,6 +174,18 @@ class Schedule:
             elif minute < start:
                 return False
         return self.active_days is None or day in self.active_days
+
+    def window(self, moment: datetime) -> tuple[datetime, datetime]:
+        """Return the active hours that began last before a moment, or the whole day if there are none."""
+        start, end = self.active_hours or (0, 24 * 60)
+        day = moment.astimezone(self.zone).date()
+        if self._at(day, start) > moment:
+            day -= timedelta(days=1)
+        return self._at(day, start), self._at(day, end if start < end else end + 24 * 60)
+
+    def _at(self, day: date, minute: int) -> datetime:
+        midnight = datetime.combine(day + timedelta(days=minute // 1440), time(), self.zone)
+        return (midnight + timedelta(minutes=minute % 1440)).astimezone(UTC)
 
     # --- words
 

@@ -282,10 +282,22 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
             '[run]\nprompt = "x"\n[[deliver]]\nto = "file"',
             'deliver[0].path: is missing; like path = "reports/{routine}/{slot:%Y-%m-%d}.md"',
         ),
+        (
+            '[run]\nprompt = "x"\n[gate]\ncommand = [" ", "-s"]',
+            'gate.command[0]: names no program (found " "); like command = ["test", "-s", "inbox/todo"]',
+        ),
+        (
+            '[run]\nprompt = "x"\n[gate]\nmoments = 2\n[[deliver]]\nto = "log"',
+            "gate.moments: are drawn from the slots of a schedule, and there is none; add cron or every to [trigger],"
+            ' such as every = "30m"',
+        ),
+        (
+            '[trigger]\nevery = "30m"\n[run]\nprompt = "x"\n[gate]\nmoments = 2',
+            "gate.moments: count what was delivered, and nothing is; add a [[deliver]]",
+        ),
         # keys of later issues are unknown keys until they work
         ('[run]\nprompt = "x"\nskills = ["a"]', None),
         ('[trigger]\nwatch = ["inbox/*.csv"]\non_start = true\n[run]\nprompt = "x"', None),
-        ('[run]\nprompt = "x"\n[gate]\ncommand = ["test"]', None),
         ('[run]\nprompt = "x"\n[run.budget]\nusd = 0.2', None),
         ('name = "other"\n[run]\nprompt = "x"', None),
         ('path = "other"\n[run]\nprompt = "x"', None),

@@ -107,9 +107,11 @@ class Retry(Table):
     attempts: Count = 3
     """How many attempts in all."""
     backoff: SomeDuration = timedelta(seconds=30)
-    """The wait before the second attempt; it doubles."""
+    """The wait before the second attempt is at most so long, by chance; it doubles with each one."""
     max: SomeDuration = timedelta(minutes=10)
     """The longest wait."""
+    pause_after: Annotated[int, Field(ge=0, le=1000)] = 10
+    """After so many failed runs in a row the routine is paused until `agentctl resume`; 0: never."""
 
 
 class Budget(Table):
@@ -180,6 +182,10 @@ class Gate(Table):
     """Go on only if no operator did anything for so long."""
     max_per_day: Count | None = None
     """Go on at most so often a day."""
+    moments: Annotated[int, Field(ge=1, le=24)] | None = None
+    """Go on so often a day, at moments of the active hours drawn by lot; one counts once its report is delivered."""
+    command: Items[str] = ()
+    """Go on if this program (words, no shell) exits with 0; 1 closes the gate, anything else is a failure."""
 
 
 End = Literal["succeeded", "failed", "timed_out", "cancelled", "interrupted"]

@@ -67,6 +67,22 @@ def _gate_knows_its_facts(routine: Definition) -> Iterator[Conflict]:
             yield Conflict(f"gate.changed[{index}]", "no [[gather]] has this name", fact, hint)
 
 
+def _moments_that_can_be_told(routine: Definition) -> Iterator[Conflict]:
+    if routine.gate.moments is None:
+        return
+    if routine.trigger.cron is None and routine.trigger.every is None:
+        hint = 'add cron or every to [trigger], such as every = "30m"'
+        yield Conflict("gate.moments", "are drawn from the slots of a schedule, and there is none", hint=hint)
+    if not routine.deliver:
+        yield Conflict("gate.moments", "count what was delivered, and nothing is", hint="add a [[deliver]]")
+
+
+def _gate_names_a_program(routine: Definition) -> Iterator[Conflict]:
+    if routine.gate.command and not routine.gate.command[0].strip():
+        hint = 'like command = ["test", "-s", "inbox/todo"]'
+        yield Conflict("gate.command[0]", "names no program", routine.gate.command[0], hint)
+
+
 _FIELD = re.compile(r"\{([^{}]*)\}")
 
 
@@ -104,6 +120,8 @@ RULES: tuple[Rule[Definition], ...] = (
     Rule(("run.mode", "run.tools", "run.required_tools"), _tools_fit_the_mode),
     Rule(("gather.name",), _gathered_names),
     Rule(("gate.changed", "gather.name"), _gate_knows_its_facts),
+    Rule(("gate.moments", "trigger.cron", "trigger.every", "deliver"), _moments_that_can_be_told),
+    Rule(("gate.command",), _gate_names_a_program),
     Rule(("deliver.to", "deliver.path"), _deliveries),
 )
 

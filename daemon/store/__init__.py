@@ -7,7 +7,7 @@ Not in this room: when a slot is due, what a run does, how a report is sent, wha
 """
 
 from daemon.store.database import Database
-from daemon.store.journal import Claim, Journal, RoutineState, SlotRow
+from daemon.store.journal import Claim, Journal, RoutineState, SlotRow, Streak
 from daemon.store.lock import StateLock, lock_state
 
-__all__ = ["Claim", "Database", "Journal", "RoutineState", "SlotRow", "StateLock", "lock_state"]
+__all__ = ["Claim", "Database", "Journal", "RoutineState", "SlotRow", "StateLock", "Streak", "lock_state"]

@@ -14,11 +14,12 @@ from daemon.store.outbox import Deliveries
 from daemon.store.runs import Runs
 from daemon.store.runstore import RunStore
 from daemon.store.slots import Claim, RoutineState, SlotRow, Slots
+from daemon.store.streaks import Streak, Streaks
 
-__all__ = ["Claim", "Journal", "RoutineState", "SlotRow"]
+__all__ = ["Claim", "Journal", "RoutineState", "SlotRow", "Streak"]
 
 
-class Journal(Slots, Runs, Deliveries, RunStore):
+class Journal(Slots, Runs, Streaks, Deliveries, RunStore):
     """The record of slots (slots.py), runs and steps (runs.py) and deliveries (outbox.py), and a few small facts."""
 
     async def remember(self, key: str, value: str) -> None:

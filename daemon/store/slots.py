@@ -12,7 +12,7 @@ from datetime import datetime
 from daemon.errors import NotFound
 from daemon.models import Outcome, Reason, Run, new_id
 from daemon.store.part import Part
-from daemon.store.rows import Row, clean, moment, runs_in, stamp, stamp_or_none
+from daemon.store.rows import Row, clean, moment, moment_or_none, runs_in, stamp, stamp_or_none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +24,16 @@ class RoutineState:
     baseline: datetime
     """No slot at or before it is due."""
     paused: bool
+    paused_until: datetime | None = None
+    """When it goes on by itself."""
+    paused_why: str | None = None
+    """Set where it was the daemon that paused it, not a person."""
+    forgiven: datetime | None = None
+    """Failures up to then count no more."""
+
+    def pausing(self, now: datetime) -> bool:
+        """Tell whether the pause holds at this moment."""
+        return self.paused and (self.paused_until is None or now < self.paused_until)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,17 +102,21 @@ class Slots(Part):
 
         return await self._db.write(work, durable=True)
 
-    async def set_paused(self, routine: str, paused: bool) -> None:
-        """Pause a routine, or resume it from now on: what fell due meanwhile stays past. NotFound."""
-        now = stamp(self._clock())
+    async def pause(self, routine: str, *, until: datetime | None = None, why: str | None = None) -> None:
+        """Pause a routine, or change how long it is paused. NotFound."""
+        values = (stamp_or_none(until), why, routine)
+        await self._change(routine, "paused = 1, paused_until = ?, paused_why = ? WHERE name = ?", values)
 
+    async def resume(self, routine: str, *, since: datetime | None = None) -> None:
+        """Let a routine go on from now, or `since`: what fell due until then stays past. NotFound."""
+        now = stamp(self._clock())
+        values = (stamp_or_none(since) or now, now, routine)
+        changes = "baseline = CASE WHEN paused THEN ? ELSE baseline END, forgiven = ?, paused = 0, paused_until = NULL"
+        await self._change(routine, f"{changes}, paused_why = NULL WHERE name = ?", values)
+
+    async def _change(self, routine: str, changes: str, values: Row) -> None:
         def work(connection: sqlite3.Connection) -> None:
-            changed = connection.execute(
-                "UPDATE routine SET baseline = CASE WHEN paused > ? THEN ? ELSE baseline END, paused = ?"
-                " WHERE name = ?",
-                (paused, now, paused, routine),
-            )
-            if changed.rowcount == 0:
+            if connection.execute(f"UPDATE routine SET {changes}", values).rowcount == 0:
                 raise NotFound(f"there is no routine {routine!r}")
 
         await self._db.write(work, durable=True)
@@ -147,15 +161,14 @@ class Slots(Part):
         """Return what became of the latest slots, newest first."""
         where, values = ("WHERE routine = ?", (routine,)) if routine is not None else ("", ())
 
-        def work(connection: sqlite3.Connection) -> list[SlotRow]:
-            rows = connection.execute(
-                "SELECT routine, first, last, count, event, outcome, reason, run_id, lateness"
-                f" FROM slot {where} ORDER BY last DESC, id DESC LIMIT ?",
-                (*values, limit),
-            )
-            return [_slot_of(row) for row in rows]
+        rest = f"{where} ORDER BY last DESC, id DESC LIMIT ?"
+        return await self._db.read(lambda connection: _slots_in(connection, rest, (*values, limit)))
 
-        return await self._db.read(work)
+    async def slots_within(self, routine: str, first: datetime, until: datetime) -> list[SlotRow]:
+        """Return the rows that tell of any moment from `first` until before `until`, oldest first."""
+        rest = "WHERE routine = ? AND last >= ? AND first < ? ORDER BY last, id"
+        values = (routine, stamp(first), stamp(until))
+        return await self._db.read(lambda connection: _slots_in(connection, rest, values))
 
     async def accounted_until(self, routine: str) -> datetime | None:
         """Return the newest scheduled slot up to now that is accounted for.
@@ -187,11 +200,24 @@ _BY_EVENT = "WHERE id = (SELECT run_id FROM slot WHERE routine = ? AND event = ?
 
 def _states(connection: sqlite3.Connection) -> dict[str, RoutineState]:
     return {
-        name: RoutineState(name=name, schedule_key=key, baseline=moment(baseline), paused=bool(paused))
-        for name, key, baseline, paused in connection.execute(
-            "SELECT name, schedule_key, baseline, paused FROM routine"
+        name: RoutineState(
+            name=name,
+            schedule_key=key,
+            baseline=moment(baseline),
+            paused=bool(paused),
+            paused_until=moment_or_none(until),
+            paused_why=why,
+            forgiven=moment_or_none(forgiven),
+        )
+        for name, key, baseline, paused, until, why, forgiven in connection.execute(
+            "SELECT name, schedule_key, baseline, paused, paused_until, paused_why, forgiven FROM routine"
         )
     }
+
+
+def _slots_in(connection: sqlite3.Connection, rest: str, values: Row) -> list[SlotRow]:
+    columns = "routine, first, last, count, event, outcome, reason, run_id, lateness"
+    return [_slot_of(row) for row in connection.execute(f"SELECT {columns} FROM slot {rest}", values)]
 
 
 def _slot_of(row: Row) -> SlotRow:

@@ -119,6 +119,9 @@ class RoutineRow(Table, table=True):
     schedule_key: str = _column(Text)
     baseline: datetime = _column(Moment)
     paused: bool = _column(Flag, "0", default=False)
+    paused_until: datetime | None = _column(Moment)
+    paused_why: str | None = _column(Text)
+    forgiven: datetime | None = _column(Moment)
 
 
 class RunRow(Table, table=True):

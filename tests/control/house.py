@@ -66,12 +66,12 @@ class Desk:
         self.triggered.put_nowait(run)
         return run
 
-    async def pause(self, name: str) -> None:
-        await self.journal.set_paused(name, True)
+    async def pause(self, name: str, *, until: datetime | None = None) -> None:
+        await self.journal.pause(name, until=until)
         self.states = await self.journal.routine_states()
 
     async def resume(self, name: str) -> None:
-        await self.journal.set_paused(name, False)
+        await self.journal.resume(name)
         self.states = await self.journal.routine_states()
 
     def next_fires(self, name: str, count: int = 3) -> list[datetime]:

@@ -51,26 +51,26 @@ async def test_a_routine_that_is_gone_for_a_while_keeps_what_is_known_of_it(ledg
 async def test_resuming_starts_a_new_baseline_and_pausing_does_not(ledger: Ledger, clock: Clock) -> None:
     await ledger.journal.set_baselines({"a": "1"})
     clock.turn(hours=1)
-    await ledger.journal.set_paused("a", True)
+    await ledger.journal.pause("a")
     state = (await ledger.journal.routine_states())["a"]
     assert (state.paused, state.baseline) == (True, START)
     resumed = clock.turn(hours=1)
-    await ledger.journal.set_paused("a", False)
+    await ledger.journal.resume("a")
     clock.turn(hours=1)
-    await ledger.journal.set_paused("a", False)  # was not paused any more: nothing to resume
+    await ledger.journal.resume("a")  # was not paused any more: nothing to resume
     state = (await ledger.journal.routine_states())["a"]
     assert (state.paused, state.baseline) == (False, resumed)
 
 
 async def test_a_changed_schedule_does_not_resume_a_paused_routine(ledger: Ledger) -> None:
     await ledger.journal.set_baselines({"a": "1"})
-    await ledger.journal.set_paused("a", True)
+    await ledger.journal.pause("a")
     assert (await ledger.journal.set_baselines({"a": "2"}))["a"].paused
 
 
 async def test_only_a_known_routine_can_be_paused(ledger: Ledger) -> None:
     with pytest.raises(NotFound, match="there is no routine 'b'"):
-        await ledger.journal.set_paused("b", True)
+        await ledger.journal.pause("b")
 
 
 # --- claims

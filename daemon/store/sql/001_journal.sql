@@ -18,7 +18,10 @@ CREATE TABLE routine (
     name         TEXT    NOT NULL PRIMARY KEY,
     schedule_key TEXT    NOT NULL,
     baseline     INTEGER NOT NULL,
-    paused       INTEGER NOT NULL DEFAULT 0
+    paused       INTEGER NOT NULL DEFAULT 0,
+    paused_until INTEGER,                        -- then it goes on by itself
+    paused_why   TEXT,                           -- set where it was us who paused it, not a person
+    forgiven     INTEGER                         -- failures up to then count no more
 );
 
 CREATE TABLE run (
