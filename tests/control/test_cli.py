@@ -535,7 +535,8 @@ import sys
 from daemon.control.cli import main
 code = main(sys.argv[1:])
 heavy = {"argparse", "asyncio", "dataclasses", "inspect", "logging", "pathlib", "socket", "typing", "unicodedata",
-         "zoneinfo", "anthropic", "httpx", "openai", "pydantic", "sqlite3", "sqlmodel", "starlette", "structlog", "uvicorn"}
+         "zoneinfo", "anthropic", "httpx", "openai", "pydantic", "sqlite3", "sqlmodel", "starlette",
+         "structlog", "uvicorn"}
 loaded = sorted(heavy & set(sys.modules))
 assert not loaded, loaded
 sys.exit(code)
