@@ -44,6 +44,8 @@ WAYS: dict[str, tuple[str, str, str, Json]] = {
 }
 # One way per transport and language, where a test is about these and not about models.
 LANGUAGES = ("openai responses", "openai chat", "claude opus", "minimax", "deepseek")
+# One way per transport, where a test is about the way there.
+TRANSPORTS = ("openai chat", "claude opus", "deepseek")
 
 KEY = "sk-canary-0123456789abcdef"
 

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from tests.fakes.vendor import FakeVendor
-from tests.providers.talk import LANGUAGES, Opener, user
+from tests.providers.talk import TRANSPORTS, Opener, user
 
 
-@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("way", TRANSPORTS)
 async def test_calls_in_a_row_share_one_connection(way: str, provider_for: Opener) -> None:
     async with FakeVendor(["a", "b", "c"]) as vendor:
         provider = provider_for(way, vendor)
@@ -19,7 +19,7 @@ async def test_calls_in_a_row_share_one_connection(way: str, provider_for: Opene
         assert vendor.accepted == 1
 
 
-@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("way", TRANSPORTS)
 async def test_a_hundred_calls_run_at_once(way: str, provider_for: Opener) -> None:
     async with FakeVendor([{"text": "hello", "repeat": 100, "together": 100}]) as vendor:
         provider = provider_for(way, vendor)
@@ -27,7 +27,7 @@ async def test_a_hundred_calls_run_at_once(way: str, provider_for: Opener) -> No
     assert [answer.content for answer in answers] == ["hello"] * 100
 
 
-@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("way", TRANSPORTS)
 async def test_no_more_calls_run_at_once_than_the_user_allows(way: str, provider_for: Opener) -> None:
     async with FakeVendor([{"text": "hello", "repeat": 8, "together": 2}]) as vendor:
         provider = provider_for(way, vendor, max_concurrency=2)
@@ -35,7 +35,7 @@ async def test_no_more_calls_run_at_once_than_the_user_allows(way: str, provider
     assert vendor.most_at_once == 2
 
 
-@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("way", TRANSPORTS)
 async def test_a_provider_that_was_closed_opens_again_when_asked(way: str, provider_for: Opener) -> None:
     async with FakeVendor(["a", "b"]) as vendor:
         provider = provider_for(way, vendor)
@@ -47,7 +47,7 @@ async def test_a_provider_that_was_closed_opens_again_when_asked(way: str, provi
         assert vendor.accepted == 2
 
 
-@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("way", TRANSPORTS)
 async def test_closing_ends_every_connection(way: str, provider_for: Opener) -> None:
     async with FakeVendor([{"text": "hello", "repeat": 20, "together": 20}]) as vendor:
         provider = provider_for(way, vendor)
@@ -58,7 +58,7 @@ async def test_closing_ends_every_connection(way: str, provider_for: Opener) -> 
             await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("way", TRANSPORTS)
 async def test_a_connection_that_the_server_dropped_is_replaced(way: str, provider_for: Opener) -> None:
     async with FakeVendor(["a", "b"]) as vendor:
         provider = provider_for(way, vendor)
@@ -71,7 +71,7 @@ async def test_a_connection_that_the_server_dropped_is_replaced(way: str, provid
         assert (await provider.chat([user("hi")])).content == "b"
 
 
-@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("way", TRANSPORTS)
 async def test_warming_up_twice_at_once_opens_one_client(way: str, provider_for: Opener) -> None:
     async with FakeVendor(["a"]) as vendor:
         provider = provider_for(way, vendor)

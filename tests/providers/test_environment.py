@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.fakes.vendor import FakeVendor
-from tests.providers.talk import KEY, LANGUAGES, Opener, user
+from tests.providers.talk import KEY, TRANSPORTS, Opener, user
 
 AMBUSH = {
     "OPENAI_API_KEY": "sk-somebody-elses-key",
@@ -25,7 +25,7 @@ AMBUSH = {
 }
 
 
-@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("way", TRANSPORTS)
 async def test_a_stray_variable_cannot_redirect_or_sign_a_request(
     way: str, provider_for: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,7 +41,7 @@ async def test_a_stray_variable_cannot_redirect_or_sign_a_request(
         assert stray not in said
 
 
-@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("way", TRANSPORTS)
 async def test_a_proxy_of_the_environment_is_used_as_everywhere(
     way: str, provider_for: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:

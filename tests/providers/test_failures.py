@@ -22,7 +22,7 @@ from daemon.errors import (
 )
 from daemon.models import Json
 from tests.fakes.vendor import FakeVendor
-from tests.providers.talk import KEY, LANGUAGES, Opener, Talk, user
+from tests.providers.talk import KEY, LANGUAGES, TRANSPORTS, Opener, Talk, user
 
 PORTAL = "<!DOCTYPE html><html><head><title>Hotel\n Wi-Fi: please log in</title></head></html>"
 
@@ -66,7 +66,7 @@ FAILURES: dict[str, tuple[Json, type[ProviderError], str]] = {
 }
 
 
-@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("way", TRANSPORTS)
 @pytest.mark.parametrize("failure", FAILURES)
 async def test_a_failure_has_its_name_and_one_line(way: str, failure: str, provider_for: Opener) -> None:
     turn, kind, saying = FAILURES[failure]
@@ -84,7 +84,7 @@ async def test_a_failure_has_its_name_and_one_line(way: str, failure: str, provi
     assert again.content == "well again"  # and the provider is none the worse for it
 
 
-@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("way", TRANSPORTS)
 @pytest.mark.parametrize("status", [301, 307])
 async def test_a_redirect_is_not_followed_with_the_key_in_hand(way: str, status: int, provider_for: Opener) -> None:
     async with FakeVendor(["stolen"]) as elsewhere:
@@ -138,7 +138,7 @@ async def test_a_wrong_key_is_not_repeated_to_the_reader(way: str, provider_for:
     assert "[redacted]" in str(caught.value)
 
 
-@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("way", TRANSPORTS)
 @pytest.mark.parametrize("key", ["sk-with a space", "sk-with-a-line\n", "sk-кириллица", "“sk-quoted”"])
 async def test_a_key_that_cannot_be_one_is_not_sent(way: str, key: str, provider_for: Opener) -> None:
     async with FakeVendor([]) as vendor:
@@ -181,7 +181,7 @@ async def test_a_conversation_that_is_too_long_is_called_that(way: str, provider
             await provider_for(way, vendor).chat([user("word " * 200)])
 
 
-@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("way", TRANSPORTS)
 async def test_a_server_that_is_not_there_is_named(way: str, provider_for: Opener) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refused, and nobody else gets the port
@@ -243,7 +243,7 @@ async def test_claudes_ways_to_end_have_our_names(turn: Json, finish: str, provi
         assert (await Talk(provider_for("claude opus", vendor)).ask()).finish_reason == finish
 
 
-@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("way", TRANSPORTS)
 async def test_a_call_that_is_cancelled_leaves_nothing_behind(way: str, provider_for: Opener) -> None:
     async with FakeVendor([{"text": "late", "latency": 30}, "next"]) as vendor:
         provider = provider_for(way, vendor)

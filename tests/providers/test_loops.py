@@ -10,7 +10,7 @@ import pytest
 from daemon.models import FunctionCall, Json, LLMMessage
 from daemon.providers import create_provider
 from tests.fakes.vendor import FakeVendor
-from tests.providers.talk import FUNCTIONS, KEY, LANGUAGES, WAYS, Opener, Talk, user
+from tests.providers.talk import FUNCTIONS, KEY, LANGUAGES, TRANSPORTS, WAYS, Opener, Talk, user
 
 
 def call(command: str | Json) -> Json:
@@ -99,7 +99,7 @@ async def test_a_turn_with_neither_text_nor_call_is_left_out_of_what_follows(way
     assert last.content == "Here."
 
 
-@pytest.mark.parametrize("first", WAYS)
+@pytest.mark.parametrize("first", LANGUAGES)
 @pytest.mark.parametrize("second", LANGUAGES)
 async def test_another_vendor_can_take_a_conversation_over(first: str, second: str, provider_for: Opener) -> None:
     """What one vendor's model thought stays with that vendor; its calls get ids that the next one takes."""
@@ -130,7 +130,7 @@ async def test_a_server_that_repeats_its_call_ids_gets_others(way: str, provider
     assert vendor.refusals == []
 
 
-@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("way", TRANSPORTS)
 async def test_half_a_character_does_not_make_a_request_unreadable(way: str, provider_for: Opener) -> None:
     """A file's name that is no UTF-8 comes out of Python as a lone surrogate, which JSON must not hold."""
     async with FakeVendor(["ok"]) as vendor:
@@ -139,7 +139,7 @@ async def test_half_a_character_does_not_make_a_request_unreadable(way: str, pro
     assert "caf?.txt" in vendor.requests[0].raw.decode()
 
 
-@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("way", TRANSPORTS)
 async def test_the_functions_are_translated_once(way: str, provider_for: Opener) -> None:
     async with FakeVendor(["a", "b"]) as vendor:
         talk = Talk(provider_for(way, vendor), functions=[*FUNCTIONS])
