@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from daemon.control.views import encoded
 from daemon.events import begin_of, end_of, of_step, waiting_of
@@ -11,11 +11,17 @@ from daemon.models import Status
 
 if TYPE_CHECKING:
     from daemon.events import Events
-    from daemon.models import Json
-    from daemon.store import Journal
+    from daemon.models import Json, Run, Step
 
 
-async def watch(run_id: str, journal: Journal, events: Events, *, after: int = -1) -> AsyncIterator[Json]:
+class Record(Protocol):
+    """What is kept of runs."""
+
+    async def get(self, run_id_or_prefix: str, /) -> Run: ...
+    async def steps(self, run_id: str, /) -> list[Step]: ...
+
+
+async def watch(run_id: str, journal: Record, events: Events, *, after: int = -1) -> AsyncIterator[Json]:
     """Tell what has happened in the run since step `after`, then what happens, until it has ended.
 
     Ends without `run_ended` when the daemon stops. The bus is followed before the journal is read, so nothing falls
@@ -33,7 +39,8 @@ async def watch(run_id: str, journal: Journal, events: Events, *, after: int = -
             if run.started and not begun:
                 begun = True
                 yield begin_of(run)
-            for step in await journal.steps(run_id):
+            # a row that has not begun has nothing to tell, even if steps have followed it by now: they will ring
+            for step in await journal.steps(run_id) if begun else ():
                 if step.seq > told:
                     told = step.seq
                     if event := of_step(run, step):

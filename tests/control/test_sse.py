@@ -11,7 +11,7 @@ from typing import Any
 
 from daemon.control.sse import watch
 from daemon.events import BACKLOG
-from daemon.models import Status
+from daemon.models import Run, Status, Step
 from tests.control.house import STEPS, House, ask, built
 
 
@@ -159,6 +159,32 @@ async def test_half_a_character_does_not_break_an_answer(house: House) -> None:
         assert (await stream.event())["text"] == "caf?"
     answer = await ask(house.path, "GET", "/v1/routines/caf%ED%B3%A9")
     assert answer.status == 404
+
+
+class Late:
+    """A journal of which a run begins just after its row was read."""
+
+    def __init__(self, house: House) -> None:
+        self.house, self.begun = house, False
+
+    async def get(self, run_id: str) -> Run:
+        run = await self.house.journal.get(run_id)
+        if not self.begun:
+            self.begun = True
+            taken = await self.house.journal.take(run_id, owner="test")
+            assert taken is not None
+            await self.house.live(taken, *STEPS)
+            await self.house.end(taken)
+        return run
+
+    async def steps(self, run_id: str) -> list[Step]:
+        return await self.house.journal.steps(run_id)
+
+
+async def test_a_run_that_begins_while_its_row_is_read_is_told_from_its_first_event(house: House) -> None:
+    run = await house.claim()
+    events = watch(run.id, Late(house), house.events)
+    assert [event["type"] async for event in events] == WHOLE
 
 
 async def test_a_run_that_is_cancelled_in_line_ends_its_stream(house: House) -> None:
