@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -27,9 +27,9 @@ from daemon.control.views import CheckView, ProcessView, ReloadView, fault_views
 from daemon.delivery import CHANNELS, Outbox
 from daemon.due import may_resume
 from daemon.engine import RoutineEngine
-from daemon.errors import ConfigError, Fault
+from daemon.errors import ConfigError, DaemonError, Fault
 from daemon.events import Events
-from daemon.executors import LocalExecutor
+from daemon.executors import Lane, LocalExecutor
 from daemon.functions import FunctionRegistry
 from daemon.host import Providers, RunHost
 from daemon.ledger import schedule_of
@@ -40,9 +40,10 @@ from daemon.notify import Notifier
 from daemon.policy import Policy
 from daemon.redact import Secrets
 from daemon.reload import Reloads
-from daemon.routines import Loaded, Routine, against, load_folder
+from daemon.routines import Loaded, against, load_folder
 from daemon.run import give_up, live
 from daemon.store import Database, Journal, lock_state
+from daemon.timer import system_timer
 from daemon.tools import files, finish, self_info, shell, sysinfo
 from daemon.tools import memory as memory_tools
 
@@ -115,9 +116,10 @@ class App:
                 app.outbox = Outbox(journal=app.journal, channels=CHANNELS, clock=app.clock, workspace=workspace)
                 app.host = RunHost(app, workspace)
                 app.executor = LocalExecutor(
-                    lambda run_id: live(run_id, app.host),
+                    app._live,
                     max_concurrent=config.daemon.max_concurrent,
                     clock=app.clock.now,
+                    lane_of=app._lane_of,
                 )
                 app.engine = RoutineEngine(
                     journal=app.journal,
@@ -125,6 +127,7 @@ class App:
                     cancel=app.cancel,
                     clock=app.clock,
                     zone=app.zone.key,
+                    timer=system_timer(app.clock, place.env),
                 )
                 try:
                     yield app
@@ -165,6 +168,21 @@ class App:
     @property
     def secrets(self) -> Secrets:
         return self.place.secrets
+
+    async def _live(self, run_id: str) -> Run | None:
+        run = await live(run_id, self.host)
+        if run is not None and run.status.ended:
+            await asyncio.shield(self.engine.ended(run))
+        return run
+
+    def _lane_of(self, run: Run) -> Lane:
+        """Return which provider a run will ask first, as its routine stands now."""
+        routine = self.engine.routines.get(run.routine)
+        name = (routine and routine.run.provider) or self.config.provider
+        if name not in self.config.provider_names:  # it was taken out of the config meanwhile
+            return Lane(name=name)
+        settings = self.config.provider_config(name)
+        return Lane(name=name, limit=settings.max_concurrency, asks=settings.kind != "offline")
 
     # --- what the control API and self_info ask ---
 
@@ -296,6 +314,7 @@ class App:
         if config.providers != old.providers or config.provider != old.provider:
             self._retired.append(self.providers)  # runs under way still ask them
             self.providers = providers
+        self.executor.allow(config.daemon.max_concurrent)
         loaded = await self._definitions()
         self.zone = ZoneInfo(config.timezone or host_zone())
         changes = await self.engine.reload(loaded, zone=self.zone.key)
@@ -325,7 +344,11 @@ class App:
         """Return the runs of an earlier process that are still worth going on with; the others end as interrupted."""
         going_on = []
         for run in await self.journal.recover(self.owner):
-            routine = Routine.restore(await self.journal.definition(run.definition))
+            try:
+                routine = self.host.restore(await self.journal.definition(run.definition))
+            except DaemonError:
+                going_on.append(run)  # `live` ends it and says why
+                continue
             steps = await self.journal.steps(run.id)
             alive = max(filter(None, (run.created, run.started, steps[-1].at if steps else None)))
             schedule = schedule_of(routine, zone=self.zone.key)
@@ -335,7 +358,7 @@ class App:
                 await give_up(run, routine, self.host)
         return going_on
 
-    async def serve(self, announce: Callable[[App], None]) -> None:
+    async def serve(self, announce: Callable[[App], Awaitable[None]]) -> None:
         """Live until SIGTERM or SIGINT; SIGHUP reads the definitions again. `announce` is told when all is ready."""
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -349,14 +372,16 @@ class App:
                 tasks.create_task(notifier.feed_watchdog(), name="watchdog"),
             ]
             await self.memory.seed(self._seeds())
+            loaded = await self._definitions()
+            await self.engine.load(loaded)
             # what an earlier process left goes first: it has waited longest
             await self.executor.submit_all(await self._left_over())
-            await self.engine.start(await self._definitions())
+            await self.engine.start(loaded)
             await server.ready()
             reloads = Reloads(self.reload, self._definition_folders)
             loop.add_signal_handler(signal.SIGHUP, reloads.ring)
             notifier.send("READY=1", f"STATUS={len(self.engine.routines)} routines")
-            announce(self)
+            await announce(self)
             await stop.wait()
             notifier.send("STOPPING=1")
             log.info("daemon.stopping", runs=len(self.executor.running))

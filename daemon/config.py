@@ -102,7 +102,7 @@ class ProviderConfig(Table):
     timeout: SomeDuration = timedelta(minutes=5)
     """How long one answer may take."""
     max_concurrency: int | None = Field(default=None, ge=1)
-    """How many requests at a time; no limit by default."""
+    """How many runs and requests at a time; no limit by default."""
     capabilities: JsonTable = Field(default_factory=dict)
     """Corrections to what we know of the model."""
     temperature: float | None = Field(default=None, ge=0, le=2)
@@ -154,7 +154,7 @@ class DaemonConfig(Table):
     grace: SomeDuration = timedelta(seconds=20)
     """How long runs may go on after SIGTERM before they are suspended, to be resumed at the next start."""
     max_concurrent: int = Field(default=4, ge=1)
-    """How many runs at a time; the others wait."""
+    """How many runs at a time; the others wait. Runs that ask no model have as many places of their own."""
 
 
 class LogConfig(Table):

@@ -2,22 +2,31 @@
 
 An executor is told run ids and nothing else. Being told twice, late or not at all harms nobody: the journal says
 whether a run is there to be taken, and at the next start every run that is left over is told again.
+
+Theory of operation: runs that are due stand in line by the instant at which they fell due. Each routine has one place
+in that line however many runs of it wait, and once one of them has been served it stands behind all who had been
+waiting by then; so no routine keeps another from its turn. A run whose provider has no room is passed over, and takes
+no place while it waits. Runs that ask no model have as many places of their own: a slow vendor never holds them up.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import structlog
 
 from daemon.models import Run, Status
 
 log = structlog.get_logger()
+
+NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class Executor(Protocol):
@@ -26,46 +35,107 @@ class Executor(Protocol):
     async def submit(self, run: Run) -> None: ...
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lane:
+    """The provider a run will ask."""
+
+    name: str = ""
+    limit: int | None = None
+    """How many runs may ask it at once."""
+    asks: bool = True
+    """Whether it asks a model at all."""
+
+
+# When it fell due, its id, its lane.
+_Waiting: TypeAlias = tuple[datetime, str, Lane]
+# Since when the routine's turn has been waited for, the run's id, the routine.
+_Head: TypeAlias = tuple[datetime, str, str]
+
+
+def one_lane(_run: Run) -> Lane:
+    """Return the lane of everything, where providers do not matter."""
+    return Lane()
+
+
 class LocalExecutor:
-    """Live runs as tasks of this process, at most `max_concurrent` at a time, first come, first served.
+    """Live runs as tasks of this process, at most `max_concurrent` at a time.
 
     Two runs of one routine never live beside each other: what queues or cancels its forerunner waits for its end.
     """
 
     def __init__(
-        self, live: Callable[[str], Awaitable[Run | None]], *, max_concurrent: int, clock: Callable[[], datetime]
+        self,
+        live: Callable[[str], Awaitable[Run | None]],
+        *,
+        max_concurrent: int,
+        clock: Callable[[], datetime],
+        lane_of: Callable[[Run], Lane] = one_lane,
     ) -> None:
-        self._live, self._max, self._clock = live, max_concurrent, clock
+        self._live, self._max, self._clock, self._lane_of = live, max_concurrent, clock, lane_of
         self.running: dict[str, asyncio.Task[Run | None]] = {}
-        self._ready: dict[str, str] = {}
-        """Routines by run, in the order they came."""
-        self._later: list[tuple[datetime, str, str]] = []
+        self._waiting: dict[str, list[_Waiting]] = {}
+        """By routine, each a heap."""
+        self._known: dict[str, str] = {}
+        """Routines by the runs that wait."""
+        self._heads: dict[str, list[_Head]] = {}
+        """By lane, each a heap of the runs that could be next; some have been overtaken by events."""
+        self._lanes: dict[str, Lane] = {}
+        self._served: dict[str, datetime] = {}
+        """When the last run of a routine was started."""
         self._lively: set[str] = set()
         """Routines of which a run is lived now."""
+        self._busy: Counter[str] = Counter()
+        """Runs that are lived now, by lane."""
+        self._later: list[tuple[datetime, str, Run]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = False
 
     async def submit(self, run: Run) -> None:
-        """Live the run as soon as there is room, not before its `not_before`."""
+        """Live the run as soon as it is its turn, not before its `not_before`."""
         if run.not_before is not None and run.not_before > self._clock():
-            heapq.heappush(self._later, (run.not_before, run.id, run.routine))
+            heapq.heappush(self._later, (run.not_before, run.id, run))
             self._arm()
         else:
-            self._line_up(run.id, run.routine)
+            self._line_up(run)
 
     async def submit_all(self, runs: Iterable[Run]) -> None:
         """Take up what an earlier process left."""
         for run in runs:
             await self.submit(run)
 
+    def allow(self, max_concurrent: int) -> None:
+        """Let so many runs live at a time from now on; those under way go on."""
+        self._max = max_concurrent
+        self._next()
+
+    def positions(self) -> dict[str, int]:
+        """Return how many runs stand before each one that waits for room, as far as they want the same places."""
+        line = sorted(
+            (place + (routine in self._lively), self._turn(due, routine), run_id, lane.asks)
+            for routine, waiting in self._waiting.items()
+            for place, (due, run_id, lane) in enumerate(sorted(waiting, key=_in_order))
+        )
+        before, positions = Counter[bool](), {}
+        for _, _, run_id, asks in line:
+            positions[run_id] = before[asks]
+            before[asks] += 1
+        return positions
+
     def queue_position(self, run_id: str) -> int | None:
         """Return how many runs stand before this one, or None if it does not wait for room."""
-        return list(self._ready).index(run_id) if run_id in self._ready else None
+        return self.positions()[run_id] if run_id in self._known else None
 
     def interrupt(self, run_id: str) -> bool:
-        """Stop the run where it is, tools included; the journal says whether that cancels or suspends it."""
+        """Stop the run where it is, tools included; the journal says whether that cancels or suspends it.
+
+        One that waits leaves the line.
+        """
+        if (routine := self._known.pop(run_id, None)) is not None:
+            waiting = [each for each in self._waiting[routine] if each[1] != run_id]
+            self._keep(routine, waiting)
+            self._step_up(routine)
         task = self.running.get(run_id)
         return task.cancel() if task else False
 
@@ -88,25 +158,71 @@ class LocalExecutor:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _line_up(self, run_id: str, routine: str) -> None:
-        if run_id not in self.running:
-            self._ready.setdefault(run_id, routine)
-            self._next()
+    # --- the line
+
+    def _line_up(self, run: Run) -> None:
+        if run.id in self.running or run.id in self._known:
+            return
+        lane = self._lane_of(run)
+        self._lanes[lane.name] = lane
+        self._known[run.id] = run.routine
+        heapq.heappush(self._waiting.setdefault(run.routine, []), _waiting(run, lane))
+        self._step_up(run.routine)
+        self._next()
+
+    def _step_up(self, routine: str) -> None:
+        """Let the first of a routine's runs stand where it can be called."""
+        if routine not in self._lively and (waiting := self._waiting.get(routine)):
+            due, run_id, lane = waiting[0]
+            heapq.heappush(self._heads.setdefault(lane.name, []), (self._turn(due, routine), run_id, routine))
+
+    def _turn(self, due: datetime, routine: str) -> datetime:
+        """Return since when a routine's turn has been waited for."""
+        return max(due, self._served.get(routine, NEVER))
 
     def _next(self) -> None:
-        """Start what there is room for, passing over routines that are busy."""
-        if self._stopping or len(self.running) >= self._max:
-            return
-        for run_id, routine in list(self._ready.items()):
-            if routine in self._lively:
-                continue
-            del self._ready[run_id]
+        """Start what there is room for."""
+        while not self._stopping and (heads := self._first()):
+            _, run_id, routine = heapq.heappop(heads)
+            _, _, lane = heapq.heappop(self._waiting[routine])
+            self._keep(routine, self._waiting[routine])
+            del self._known[run_id]
             self._lively.add(routine)
+            self._busy[lane.name] += 1
+            self._served[routine] = self._clock()
             self._idle.clear()
             task = self.running[run_id] = asyncio.create_task(self._one(run_id), name=f"run {run_id}")
-            task.add_done_callback(partial(self._done, run_id, routine))
-            if len(self.running) >= self._max:
-                return
+            task.add_done_callback(partial(self._done, run_id, routine, lane))
+
+    def _first(self) -> list[_Head] | None:
+        """Return the line whose first run is to be started now."""
+        found = None
+        for name, heads in self._heads.items():
+            while heads and not self._stands(*heads[0]):
+                heapq.heappop(heads)
+            if heads and self._has_room(self._lanes[name]) and (found is None or heads[0] < found[0]):
+                found = heads
+        return found
+
+    def _stands(self, _turn: datetime, run_id: str, routine: str) -> bool:
+        """Tell whether an entry still says what is: another run of the routine may have got before it, or be lived."""
+        waiting = self._waiting.get(routine)
+        return waiting is not None and routine not in self._lively and waiting[0][1] == run_id
+
+    def _has_room(self, lane: Lane) -> bool:
+        if lane.limit is not None and self._busy[lane.name] >= lane.limit:
+            return False
+        beside = (count for name, count in self._busy.items() if self._lanes[name].asks == lane.asks)
+        return sum(beside) < self._max
+
+    def _keep(self, routine: str, waiting: list[_Waiting]) -> None:
+        if waiting:
+            heapq.heapify(waiting)
+            self._waiting[routine] = waiting
+        else:
+            del self._waiting[routine]
+
+    # --- living
 
     async def _one(self, run_id: str) -> Run | None:
         try:
@@ -115,13 +231,15 @@ class LocalExecutor:
             log.exception("run.crashed", run=run_id)
             return None
 
-    def _done(self, run_id: str, routine: str, task: asyncio.Task[Run | None]) -> None:
+    def _done(self, run_id: str, routine: str, lane: Lane, task: asyncio.Task[Run | None]) -> None:
         self.running.pop(run_id, None)
         self._lively.discard(routine)
+        self._busy[lane.name] -= 1
         run = None if task.cancelled() else task.result()
         if run is not None and run.status is Status.QUEUED:  # put off: it is ours to try again
-            heapq.heappush(self._later, (run.not_before or self._clock(), run_id, routine))
+            heapq.heappush(self._later, (run.not_before or self._clock(), run_id, run))
             self._arm()
+        self._step_up(routine)
         self._next()
         if not self.running:
             self._idle.set()
@@ -138,6 +256,13 @@ class LocalExecutor:
     def _ripen(self) -> None:
         now = self._clock()
         while self._later and self._later[0][0] <= now:
-            _, run_id, routine = heapq.heappop(self._later)
-            self._line_up(run_id, routine)
+            self._line_up(heapq.heappop(self._later)[2])
         self._arm()
+
+
+def _waiting(run: Run, lane: Lane) -> _Waiting:
+    return run.slot, run.id, lane
+
+
+def _in_order(waiting: _Waiting) -> tuple[datetime, str]:
+    return waiting[:2]

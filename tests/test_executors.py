@@ -3,7 +3,10 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from daemon.executors import LocalExecutor
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.executors import Lane, LocalExecutor
 from daemon.models import Run, Status
 
 NOW = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
@@ -155,3 +158,146 @@ async def test_runs_of_one_routine_wait_for_each_other_while_others_pass():
     lives.go.set()
     await executor.idle()
     assert lives.begun == ["a1", "b1", "a2"]
+
+
+# --- fairness
+
+
+def lanes(**limits):
+    """Return which lane a run is on: the first word of its routine's name; `offline` asks no model."""
+
+    def lane_of(run):
+        name = run.routine.split()[0]
+        return Lane(name=name, limit=limits.get(name), asks=name != "offline")
+
+    return lane_of
+
+
+class OneByOne:
+    """Lives that end when they are told to, in a time that passes."""
+
+    def __init__(self):
+        self.begun = []
+        self.ends = {}
+        self.moment = NOW
+
+    async def __call__(self, run_id):
+        self.begun.append(run_id)
+        self.ends[run_id] = asyncio.Event()
+        await self.ends[run_id].wait()
+
+    def clock(self):
+        return self.moment
+
+    async def end(self, run_id):
+        self.moment += timedelta(minutes=1)
+        self.ends[run_id].set()
+        await turns()
+
+
+async def test_first_due_is_first_served_however_late_it_was_told():
+    lives = OneByOne()
+    executor = LocalExecutor(lives, max_concurrent=1, clock=lives.clock)
+    await executor.submit(run("first"))
+    for minutes in (3, 1, 2):
+        await executor.submit(run(f"due {minutes}", slot=NOW - timedelta(minutes=10) + timedelta(minutes=minutes)))
+    assert executor.positions() == {"due 1": 0, "due 2": 1, "due 3": 2}
+    await turns()
+    for name in ("first", "due 1", "due 2"):
+        await lives.end(name)
+    assert lives.begun == ["first", "due 1", "due 2", "due 3"]
+
+
+async def test_a_routine_with_many_runs_does_not_keep_another_waiting():
+    lives = OneByOne()
+    executor = LocalExecutor(lives, max_concurrent=1, clock=lives.clock)
+    for number in range(4):
+        await executor.submit(run(f"busy {number}", routine="busy"))
+    await turns()
+    lives.moment += timedelta(minutes=1)
+    await executor.submit(run("other", slot=lives.moment))
+    assert executor.positions() == {"other": 0, "busy 1": 1, "busy 2": 2, "busy 3": 3}
+    await lives.end("busy 0")
+    assert lives.begun == ["busy 0", "busy 1"], "it was due before the other one came"
+    await lives.end("busy 1")
+    assert lives.begun[-1] == "other"
+
+
+async def test_what_waits_for_its_provider_takes_no_place():
+    lives = OneByOne()
+    executor = LocalExecutor(lives, max_concurrent=2, clock=lives.clock, lane_of=lanes(slow=1))
+    for name in ("slow a", "slow b", "slow c", "fast d"):
+        await executor.submit(run(name, routine=name))
+    await turns()
+    assert lives.begun == ["slow a", "fast d"]
+    await lives.end("fast d")
+    assert lives.begun == ["slow a", "fast d"], "there is room, but not at the provider"
+    await lives.end("slow a")
+    assert lives.begun == ["slow a", "fast d", "slow b"]
+
+
+async def test_a_routine_without_a_model_is_never_starved_by_those_with_one():
+    lives = OneByOne()
+    executor = LocalExecutor(lives, max_concurrent=1, clock=lives.clock, lane_of=lanes())
+    for name in ("claude a", "claude b", "offline c", "offline d"):
+        await executor.submit(run(name, routine=name))
+    await turns()
+    assert lives.begun == ["claude a", "offline c"]
+    assert executor.positions() == {"claude b": 0, "offline d": 0}
+    await lives.end("offline c")
+    assert lives.begun == ["claude a", "offline c", "offline d"]
+
+
+async def test_a_cancelled_run_leaves_the_line():
+    lives = OneByOne()
+    executor = LocalExecutor(lives, max_concurrent=1, clock=lives.clock)
+    for name in "abc":
+        await executor.submit(run(name))
+    assert not executor.interrupt("b")
+    assert executor.positions() == {"c": 0}
+    await turns()
+    await lives.end("a")
+    assert lives.begun == ["a", "c"]
+
+
+async def test_more_room_is_used_at_once():
+    lives = OneByOne()
+    executor = LocalExecutor(lives, max_concurrent=1, clock=lives.clock)
+    for name in "abc":
+        await executor.submit(run(name))
+    executor.allow(2)
+    await turns()
+    assert lives.begun == ["a", "b"]
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30), st.sampled_from(["a", "b", "offline"])), max_size=30),
+    st.integers(1, 3),
+)
+async def test_everything_that_is_due_is_lived_once_within_all_limits(asked, most):
+    limits = {"a": 1, "b": 2}
+    lane_of = lanes(**limits)
+    lives, lively = OneByOne(), []
+
+    async def live(run_id):
+        lively.append(runs[run_id])
+        beside = [lane_of(each) for each in lively]
+        assert len({each.routine for each in lively}) == len(lively)
+        assert sum(lane.asks for lane in beside) <= most
+        assert sum(not lane.asks for lane in beside) <= most
+        assert all(sum(lane.name == name for lane in beside) <= limit for name, limit in limits.items())
+        await asyncio.sleep(0)
+        lively.remove(runs[run_id])
+        lives.begun.append(run_id)
+
+    runs = {
+        str(number): run(str(number), routine=f"{lane} {routine}", slot=NOW + timedelta(minutes=minutes))
+        for number, (routine, minutes, lane) in enumerate(asked)
+    }
+    executor = LocalExecutor(live, max_concurrent=most, clock=lives.clock, lane_of=lane_of)
+    for each in runs.values():
+        await executor.submit(each)
+    assert sorted(executor.positions()) == sorted(set(runs) - set(executor.running))
+    await executor.idle()
+    assert sorted(lives.begun) == sorted(runs)

@@ -288,8 +288,10 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
         ),
         (
             '[run]\nprompt = "x"\n[gate]\nmoments = 2\n[[deliver]]\nto = "log"',
-            "gate.moments: are drawn from the slots of a schedule, and there is none; add cron or every to [trigger],"
-            ' such as every = "30m"',
+            (
+                "gate.moments: are drawn from the slots of a schedule, and there is none;"
+                ' add cron or every to [trigger], such as every = "30m"'
+            ),
         ),
         (
             '[trigger]\nevery = "30m"\n[run]\nprompt = "x"\n[gate]\nmoments = 2',

@@ -171,8 +171,7 @@ async def cancel_run(surface: Surface, *, id: str) -> RunView:  # noqa: A002
     if run.status.ended:
         # nobody lives it, so nobody else will tell those who follow it
         surface.events.publish(run.id, end_of(run))
-    else:
-        surface.executor.interrupt(run.id)
+    surface.executor.interrupt(run.id)
     return await _view(surface, run)
 
 
