@@ -174,6 +174,7 @@ class Daemon:
     def __init__(self, config: Path) -> None:
         self.config = config
         self._ready = config.parent / "notify.sock"
+        self._errors = config.parent / "stderr"
 
     def __enter__(self) -> Self:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready:
@@ -181,16 +182,21 @@ class Daemon:
             ready.bind(str(self._ready))
             ready.settimeout(60)
             self.begun = time.monotonic()
-            self._process = subprocess.Popen(
-                agentd(self.config),
-                env=environment(self.config) | {"NOTIFY_SOCKET": str(self._ready)},
-                cwd=self.config.parent,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            while b"READY=1" not in ready.recv(4096):
-                pass
+            with self._errors.open("wb") as errors:
+                self._process = subprocess.Popen(
+                    agentd(self.config),
+                    env=environment(self.config) | {"NOTIFY_SOCKET": str(self._ready)},
+                    cwd=self.config.parent,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors,
+                )
+            try:
+                while b"READY=1" not in ready.recv(4096):
+                    pass
+            except TimeoutError:
+                self.__exit__()
+                raise RuntimeError(self._errors.read_text()[-2000:]) from None
         return self
 
     @property
@@ -212,9 +218,7 @@ class Daemon:
     def command(self, argv: Sequence[str]) -> float:
         """Run a command against it; return when that began, on the monotonic clock."""
         begin = time.monotonic()
-        subprocess.run(  # noqa: S603 - our own interpreter
-            argv, env=environment(self.config), cwd=self.config.parent, check=True, capture_output=True
-        )
+        subprocess.run(argv, env=environment(self.config), cwd=self.config.parent, check=True, capture_output=True)
         return begin
 
     def __exit__(self, *_: object) -> None:

@@ -6,6 +6,7 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,11 +73,13 @@ class Worker:
     """A process that does rounds of something when told to: `module:factory` with these arguments."""
 
     def __init__(self, target: str, **arguments: Any) -> None:
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - open as long as the process lives
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.bench.worker", target, json.dumps(arguments)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=self._errors,
             text=True,
         )
         self._read()  # it is ready
@@ -92,7 +95,10 @@ class Worker:
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
-            msg = f"the process under measurement ended with {self._process.wait()}"
+            code = self._process.wait()
+            self._errors.seek(0)
+            last = self._errors.read()[-2000:]
+            msg = f"the process under measurement ended with {code}:\n{last}"
             raise RuntimeError(msg)
         found: dict[str, Any] = json.loads(line)
         return found
@@ -106,6 +112,7 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()
+        self._errors.close()
 
 
 def in_turns(effort: Effort, count: int, *workers: Worker) -> list[list[Sample]]:

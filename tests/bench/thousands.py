@@ -74,10 +74,13 @@ async def all_due(folder: str, state: str) -> AsyncIterator[Round]:
     """Let every routine of a folder be due in one instant, again and again, on the real clock and alarm."""
     from daemon.clock import SystemClock
     from daemon.engine import RoutineEngine
+    from daemon.log import configure
     from daemon.models import Run
+    from daemon.redact import Secrets
     from daemon.routines import load_folder
     from daemon.store import Database, Journal
 
+    configure(level="info", console=False, file=Path(state) / "agentd.jsonl", secrets=Secrets())
     clock = SystemClock()
     database = await Database.open(Path(state) / "agentd.db")
     journal = Journal(database, clock=clock.now)
