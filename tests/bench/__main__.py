@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import subprocess
 import sys
 from collections.abc import Iterable
 
@@ -43,8 +44,12 @@ def main() -> int:
 
 
 def _measured(names: Iterable[str], effort: Effort) -> Iterable[Row]:
+    """Yield the rows; one that cannot be measured says so and does not keep the others from it."""
     for name in names:
-        yield from ROWS[name](effort)
+        try:
+            yield from ROWS[name](effort)
+        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+            yield Row(name=name, ours="not measured", note=str(error).strip().splitlines()[-1])
 
 
 if __name__ == "__main__":
