@@ -13,14 +13,11 @@ from daemon import __version__
 if TYPE_CHECKING:
     from daemon.app import App
 
-# where vendors' own programs look for a key; finding one is said, never used
-KEYS = {
-    "ANTHROPIC_API_KEY": "claude",
-    "OPENAI_API_KEY": "openai",
-    "MINIMAX_API_KEY": "minimax",
-    "DEEPSEEK_API_KEY": "deepseek",
-}
+# Where vendors' own programs look for a key, and the table of the shipped config that would use it.
+KEYS = {"ANTHROPIC_API_KEY": "claude", "OPENAI_API_KEY": "gpt", "MINIMAX_API_KEY": "minimax"}
 OLLAMA = ("127.0.0.1", 11434)
+MANY = 30  # routines; beyond that the rest is counted, as a banner of a thousand lines is read by nobody
+WIDEST = 40  # columns; one long name must not push all the others to the right
 
 
 def banner(app: App) -> str:
@@ -35,11 +32,16 @@ def banner(app: App) -> str:
         "",
         f"Routines, and when they run next ({app.zone.key}):",
     ]
-    width = max((len(name) for name in (*engine.routines, *engine.faults)), default=0)
-    lines += [f"  {name:<{width}}  {_when(app, name)}" for name in sorted(engine.routines)]
-    for name, error in sorted(engine.faults.items()):
-        lines.append(f"  {name:<{width}}  invalid; the others run:")
-        lines += [f"  {'':<{width}}    {fault}" for fault in error.faults]
+    shown = sorted(engine.routines)[:MANY]
+    width = min(WIDEST, max((len(name) for name in shown), default=0))
+    lines += [f"  {name:<{width}}  {_when(app, name)}" for name in shown]
+    if len(engine.routines) > MANY:
+        lines.append(f"  and {len(engine.routines) - MANY} more: agentctl list")
+    for name, error in sorted(engine.faults.items())[:MANY]:
+        lines.append(f"  {name}  invalid; the others run:")
+        lines += [f"    {fault}" for fault in error.faults]
+    if len(engine.faults) > MANY:
+        lines.append(f"  and {len(engine.faults) - MANY} more that are invalid: agentctl list")
     if not (engine.routines or engine.faults):
         lines.append(f"  none in {place.config.routines_path}")
     example = next(iter(sorted(engine.routines)), None)
@@ -63,23 +65,27 @@ def _local(moment: datetime, app: App) -> str:
     return f"{moment.astimezone(app.zone):%a %d %b %H:%M}"
 
 
-def found_keys(provider: str, env: Mapping[str, str]) -> list[str]:
-    """Return a line for each model key in the environment that no configured provider uses."""
+async def models_at_hand(provider: str, env: Mapping[str, str], ollama: tuple[str, int] = OLLAMA) -> list[str]:
+    """Return a line for each model that could be asked while none is; found is not used, as nobody has agreed to it."""
     if provider != "offline":
         return []
-    return [
-        f"${variable} is set but not used. To ask that model: uncomment [providers.{name}] in config.toml and set"
-        f' provider = "{name}".'
+    how = 'uncomment [providers.{}] in config.toml{}, and set provider = "{}"'
+    lines = [
+        f"${variable} is set but not used. To ask that model: "
+        + how.format(name, f' with api_key_env = "{variable}"', name)
         for variable, name in KEYS.items()
         if env.get(variable)
     ]
+    if await _answers(*ollama):
+        lines.append(f"Ollama answers on this machine but is not used. To ask it: {how.format('local', '', 'local')}")
+    return lines
 
 
-async def ollama_answers() -> bool:
-    """Say whether an Ollama server listens on this machine."""
+async def _answers(host: str, port: int) -> bool:
+    """Say whether something listens there."""
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(0.5):
-            _, writer = await asyncio.open_connection(*OLLAMA)
+            _, writer = await asyncio.open_connection(host, port)
             writer.close()
             return True
     return False

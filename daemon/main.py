@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from daemon import __version__
 from daemon.errors import ConfigError, DaemonError, NotFound, StateBusy
-from daemon.places import config_places, find_config, find_socket, find_state, socket_in
+from daemon.places import find_config, find_socket, find_state, looked_at, socket_in, user_home
 
 if TYPE_CHECKING:
     from daemon.app import App, Place
@@ -25,6 +25,9 @@ NOT_FOUND = 4
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `agentd` and return its exit code."""
+    # None where the caller has closed them (`agentd >&-`)
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     options = _parser().parse_args(arguments)
     try:
         return int(options.verb(options))
@@ -36,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error, NOT_FOUND)
     except DaemonError as error:
         return _fail(error, 1)
+    except BrokenPipeError:
+        _say_no_more()
+        return 1
     except KeyboardInterrupt:
         return 130
 
@@ -82,12 +88,12 @@ def _config(options: argparse.Namespace) -> Config:
     from daemon.config import load_config
     from daemon.errors import Fault
 
-    cwd, home = Path.cwd(), Path.home()
+    cwd, home = Path.cwd(), user_home()
     found = find_config(options.config, os.environ, cwd, home)
     if found is None:
-        tried = ", ".join(str(place) for place in config_places(os.environ, cwd, home))
+        problem = f"not found in {looked_at(os.environ, cwd, home)}"
         hint = "`agentd init` writes one to ~/.config/agentd"
-        raise ConfigError(Fault(file="config.toml", key="", found="", problem=f"not found in {tried}", hint=hint))
+        raise ConfigError(Fault(file="config.toml", key="", found="", problem=problem, hint=hint))
     return load_config(found)
 
 
@@ -97,7 +103,7 @@ def _place(options: argparse.Namespace, *, console: bool) -> Place:
     from daemon.redact import Secrets
 
     config, uid = _config(options), os.getuid()
-    state = (options.state or find_state(os.environ, Path.home(), uid=uid)).absolute()
+    state = (options.state or find_state(os.environ, user_home(), uid=uid)).absolute()
     socket = socket_in(state, uid=uid) if options.state else find_socket(state, os.environ, uid=uid)
     return Place(
         config=config,
@@ -113,10 +119,15 @@ def _place(options: argparse.Namespace, *, console: bool) -> Place:
 def serve(options: argparse.Namespace) -> int:
     """Start the daemon and stay until SIGTERM or Ctrl-C."""
     from daemon.app import App
-    from daemon.banner import banner
+    from daemon.banner import banner, models_at_hand
 
-    def announce(app: App) -> None:
-        _say(banner(app))
+    async def announce(app: App) -> None:
+        try:
+            _say(banner(app))
+            for line in await models_at_hand(app.place.config.provider, app.place.env):
+                _say(line)
+        except OSError:  # whoever started us reads no more, or has no room; that is no reason not to run
+            _say_no_more()
 
     async def live() -> None:
         async with App.open(_place(options, console=True)) as app:
@@ -131,6 +142,7 @@ def once(options: argparse.Namespace) -> int:
     from daemon.app import App
     from daemon.control.cli import exit_code_of
     from daemon.control.cli import main as agentctl
+    from daemon.control.client import Client, Unreachable
 
     async def run() -> int:
         place = _place(options, console=sys.stderr.isatty())
@@ -144,10 +156,14 @@ def once(options: argparse.Namespace) -> int:
 
     try:
         return asyncio.run(run())
-    except StateBusy:
+    except StateBusy as busy:
         uid = os.getuid()
-        state = (options.state or find_state(os.environ, Path.home(), uid=uid)).absolute()
+        state = (options.state or find_state(os.environ, user_home(), uid=uid)).absolute()
         socket = socket_in(state, uid=uid) if options.state else find_socket(state, os.environ, uid=uid)
+        try:
+            Client(os.fspath(socket)).connect().close()
+        except Unreachable:
+            raise busy from None  # it is no daemon that holds the state, but another `agentd once`
         return agentctl(["--socket", str(socket), "run", options.routine])
 
 
@@ -155,9 +171,10 @@ def init(options: argparse.Namespace) -> int:
     """Write the shipped files for somebody who installed a wheel."""
     from daemon.shipped import init as write
 
-    folder = options.directory or Path.home() / ".config" / "agentd"
+    folder = options.directory or user_home() / ".config" / "agentd"
     written = write(folder)
-    _say("\n".join([*(f"wrote {path}" for path in written), f"start with: agentd --config {folder / 'config.toml'}"]))
+    lines = [f"wrote {path}" for path in written] or [f"everything is in {folder} already; nothing was changed"]
+    _say("\n".join([*lines, f"start with: agentd --config {folder / 'config.toml'}"]))
     return 0
 
 
@@ -166,7 +183,7 @@ def validate(options: argparse.Namespace) -> int:
     from daemon.validate import check_all
 
     config = options.directory / "config.toml" if options.directory else None
-    found = config or find_config(options.config, os.environ, Path.cwd(), Path.home())
+    found = config or find_config(options.config, os.environ, Path.cwd(), user_home())
     return check_all(found, json=options.json)
 
 
@@ -187,6 +204,10 @@ def logs(options: argparse.Namespace) -> int:
 def _say(text: str) -> None:
     sys.stdout.write(text.rstrip() + "\n")
     sys.stdout.flush()
+
+
+def _say_no_more() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(error: DaemonError, code: int) -> int:

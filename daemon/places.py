@@ -10,11 +10,27 @@ LONGEST_SOCKET = 100
 """A socket's path may have 107 bytes on Linux and 103 on macOS; some room is left for `agentd-hooks.sock`."""
 
 
+def user_home() -> Path:
+    """Return the user's home folder; `/` for a user without one, as containers have it too."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
+
+
 def config_places(env: Mapping[str, str], cwd: Path, home: Path) -> list[Path]:
     """Return where a config file may lie, the strongest place first."""
     if named := env.get("AGENTD_CONFIG"):
         return [Path(named)]
     return [cwd / "config.toml", home / ".config/agentd/config.toml", Path("/etc/agentd/config.toml")]
+
+
+def looked_at(env: Mapping[str, str], cwd: Path, home: Path) -> str:
+    """Return where a config was looked for in vain, in words."""
+    return ", ".join(
+        f"{place} (there, but not yours: name it with --config to use it)" if place.is_file() else str(place)
+        for place in config_places(env, cwd, home)
+    )
 
 
 def find_config(explicit: Path | None, env: Mapping[str, str], cwd: Path, home: Path) -> Path | None:

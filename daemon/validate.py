@@ -12,7 +12,7 @@ from pathlib import Path
 from daemon.config import Config, load_config
 from daemon.definitions import display, read_toml
 from daemon.errors import ConfigError, Fault
-from daemon.places import config_places, find_state
+from daemon.places import find_state, looked_at, user_home
 from daemon.policy import Policy
 from daemon.providers import create_provider
 from daemon.routines import against, load_folder
@@ -48,11 +48,11 @@ def check_all(config: Path | None, *, json: bool = False, env: Mapping[str, str]
     """Print what is wrong with everything a config file leads to; return 1 if something is, else 0."""
     env = os.environ if env is None else env
     if config is None:
-        tried = ", ".join(str(place) for place in config_places(env, Path.cwd(), Path.home()))
+        problem = f"not found in {looked_at(env, Path.cwd(), user_home())}"
         hint = "`agentd init` writes one"
-        found = Checkup([Fault(file="config.toml", key="", found="", problem=f"not found in {tried}", hint=hint)])
+        found = Checkup([Fault(file="config.toml", key="", found="", problem=problem, hint=hint)])
     else:
-        found = examine(config, env=env, state=find_state(env, Path.home(), uid=os.getuid()), tools=TOOLS)
+        found = examine(config, env=env, state=find_state(env, user_home(), uid=os.getuid()), tools=TOOLS)
     sys.stdout.write(_as_json(found) if json else _as_text(found))
     return 1 if found.faults else 0
 

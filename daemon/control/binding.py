@@ -16,6 +16,7 @@ from enum import StrEnum
 from http import HTTPStatus
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
+from urllib.parse import unquote
 
 from daemon.control.problems import BadRequest
 
@@ -63,7 +64,7 @@ class Endpoint:
 
     async def read(self, request: Request) -> dict[str, Any]:
         """Return the handler's arguments; BadRequest says what is wrong with the request."""
-        given: dict[str, Any] = dict(request.path_params)
+        given: dict[str, Any] = {name: unquote(value) for name, value in request.path_params.items()}
         asked = await _body(request) if self.method == "POST" else dict(request.query_params)
         place = "body" if self.method == "POST" else "query"
         known = [each.name for each in self.inputs.values() if each.place == place]

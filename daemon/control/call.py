@@ -96,11 +96,9 @@ def places(named: str | None, env: Mapping[str, str]) -> Iterator[str]:
     likely = named or env.get("AGENTD_SOCKET") or f"{env.get('XDG_RUNTIME_DIR', '')}/agentd.sock"
     if likely != "/agentd.sock":
         yield likely
-    from pathlib import Path
+    from daemon.places import socket_places, user_home
 
-    from daemon.places import socket_places
-
-    for place in map(os.fspath, socket_places(named, env, Path.home(), uid=os.getuid())):
+    for place in map(os.fspath, socket_places(named, env, user_home(), uid=os.getuid())):
         if place != likely:
             yield place
 

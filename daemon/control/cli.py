@@ -6,6 +6,7 @@ needs is imported by that verb.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -37,7 +38,10 @@ __all__ = ["VERBS", "exit_code_of", "main"]
 ROUTINE = (("routine",), {"metavar": "ROUTINE", "help": "a routine's name"})
 ANY_ROUTINE = (("routine",), {"metavar": "ROUTINE", "nargs": "?", "help": "of this routine only"})
 RUN = (("run",), {"metavar": "RUN", "help": "a run's id; its end is enough"})
-RUN_OR_ROUTINE = (("run",), {"metavar": "RUN", "help": "a run's id, its end is enough; or a routine: its last run"})
+RUN_OR_ROUTINE = (
+    ("run",),
+    {"metavar": "RUN", "help": "a run's id, its end is enough; a routine: its last run; or last"},
+)
 FULL = (("--full",), {"action": "store_true", "help": "fold nothing"})
 
 
@@ -153,8 +157,15 @@ VERBS = {
 }
 
 
+# What writing to stdout may come to: `agentctl runs > file` on a full disk, or beyond a limit.
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `agentctl` and return its exit code."""
+    # None where the caller has closed them (`agentctl run x >&-`)
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     try:
         return _main(list(sys.argv[1:] if arguments is None else arguments))
     except Unreachable as error:
@@ -166,10 +177,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say_problem(error)
     except BrokenPipeError:
         # whoever read our output has seen enough (`agentctl runs | head`); Python would complain at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _say_no_more()
+        return NOT_SUCCEEDED
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        _say_no_more()
+        sys.stderr.write(f"agentctl: what it has to say cannot be written: {error.strerror}\n")
         return NOT_SUCCEEDED
     except KeyboardInterrupt:
         return DETACHED
+
+
+def _say_no_more() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _main(words: list[str]) -> int:
@@ -186,6 +207,9 @@ def _main(words: list[str]) -> int:
             socket = flag.partition("=")[2]
         elif flag == "--json":
             json = True
+        elif flag == "--socket":
+            sys.stderr.write("agentctl: --socket needs a path behind it\n")
+            return USAGE
         else:
             sys.stderr.write(f"agentctl: unknown option {flag}; `agentctl help` shows what there is\n")
             return USAGE

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from daemon.bell import Bell
 from daemon.log import LEVELS, pretty, wants_colour
-from daemon.places import find_state
+from daemon.places import find_state, user_home
 
 SHOWN = 50  # lines, where neither a number nor a time is asked for: about a screen
 _AGO = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
     """Show the log as the arguments ask and return the exit code; `file` is the one a living daemon named."""
     options = _parser().parse_args(arguments)
     if file is None:
-        state = options.state or find_state(os.environ, Path.home(), uid=os.getuid())
+        state = options.state or find_state(os.environ, user_home(), uid=os.getuid())
         file = state / "logs" / "agentd.jsonl"
     try:
         since = parse_since(options.since, datetime.now().astimezone()) if options.since else None
@@ -91,8 +91,11 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
     show = _raw if options.json else _pretty_on(sys.stdout)
     number = options.lines if options.lines is not None else None if since else SHOWN
     if not options.follow:
-        for line, record in last(_backwards(file), wanted, number):
+        found = last(_backwards(file), wanted, number)
+        for line, record in found:
             show(line, record)
+        if not found:
+            sys.stderr.write(f"agentctl: no line of {file} fits\n")
         return 0
     try:
         asyncio.run(follow(file, wanted, number, show))
@@ -106,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="agentctl logs", description="Show the log, with a daemon and without.", allow_abbrev=False
     )
     parser.add_argument("-f", "--follow", action="store_true", help="go on with what is written from now on")
-    parser.add_argument("-n", "--lines", type=int, metavar="N", help=f"how many lines; default {SHOWN}, or all --since")
+    parser.add_argument("-n", "--lines", type=_positive, metavar="N", help=f"how many; default {SHOWN}, or all --since")
     parser.add_argument("--routine", metavar="NAME", help="of one routine")
     parser.add_argument("--run", metavar="ID", help="of one run; the end of its id is enough")
     parser.add_argument("--level", choices=LEVELS, default="debug", help="from this level on")
@@ -114,6 +117,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--state", type=Path, metavar="DIR", help="the state folder whose log is meant")
     parser.add_argument("--json", action="store_true", help="the lines as they are")
     return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
 
 
 def _raw(line: str, _record: dict[str, Any]) -> None:

@@ -254,7 +254,12 @@ def inspect(call: Call) -> int:
 
 
 def _run_named(call: Call) -> Any:
-    """Return the run of that id, or the last one of the routine of that name."""
+    """Return the run of that id, the last one of the routine of that name, or with `last` the last one of all."""
+    if call.run == "last":
+        newest = call.client.ask("GET", "/v1/runs?limit=1")["items"]
+        if not newest:
+            raise Problem(404, {"code": "not_found", "detail": "nothing has run yet"})
+        return call.client.ask("GET", f"/v1/runs/{newest[0]['id']}")
     try:
         return call.client.ask("GET", f"/v1/runs/{quote(call.run)}")
     except Problem as problem:

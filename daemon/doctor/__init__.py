@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.doctor.checks import Check, judge
-from daemon.places import find_config, find_socket, find_state, socket_in
+from daemon.places import find_config, find_socket, find_state, socket_in, user_home
 
 if TYPE_CHECKING:
     from daemon.config import Config
@@ -32,7 +32,7 @@ def main(options: argparse.Namespace) -> int:
     from daemon.control.render import stdout_page
     from daemon.doctor.survey import survey
 
-    env, uid, home = os.environ, os.getuid(), Path.home()
+    env, uid, home = os.environ, os.getuid(), user_home()
     file = find_config(options.config, env, Path.cwd(), home)
     state = (options.state or find_state(env, home, uid=uid)).absolute()
     where = socket_in(state, uid=uid) if options.state else find_socket(state, env, uid=uid)

@@ -18,7 +18,7 @@ from daemon.clock import host_zone
 from daemon.control.door import peer
 from daemon.doctor.checks import Installation, ProviderFacts
 from daemon.errors import ConfigError, Fault
-from daemon.places import config_places
+from daemon.places import config_places, user_home
 from daemon.store.lock import NETWORK, filesystem
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def survey(file: Path | None, state: Path, where: Path, env: Mapping[str, str]) 
         fts5=_has_fts5(),
         uid=os.geteuid(),
         config=file,
-        config_tried=tuple(config_places(env, Path.cwd(), Path.home())),
+        config_tried=tuple(config_places(env, Path.cwd(), user_home())),
         policy=config.policy_path if config else None,
         config_faults=definitions.config_faults,
         policy_faults=definitions.policy_faults,

@@ -335,16 +335,16 @@ def find(connection: sqlite3.Connection, part: str) -> Run:
     exact = runs_in(connection, "WHERE id = ?", (part,))
     if exact:
         return exact[0]
-    part = part.upper()
+    asked, part = part, part.upper()
     if len(part) < SHORTEST_PART:
-        raise NotFound(f"there is no run {part!r}; give at least {SHORTEST_PART} characters of an id")
+        raise NotFound(f"there is no run {asked!r}; give at least {SHORTEST_PART} characters of an id")
     found = runs_in(
         connection,
         "WHERE (id >= ? AND id < ?) OR substr(id, ?) = ? ORDER BY id DESC LIMIT 2",
         (part, part + AFTER_EVERY_ID, -len(part), part),
     )
     if not found:
-        raise NotFound(f"there is no run {part!r}")
+        raise NotFound(f"there is no run {asked!r}; `agentctl runs` shows what there is")
     if len(found) > 1:
-        raise NotFound(f"{part!r} fits several runs, {found[0].id} and {found[1].id} among them; give more of the id")
+        raise NotFound(f"{asked!r} fits several runs, {found[0].id} and {found[1].id} among them; give more of the id")
     return found[0]

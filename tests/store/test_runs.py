@@ -287,7 +287,7 @@ async def test_a_part_of_an_id_is_enough_if_it_fits_one_run(ledger: Ledger) -> N
         assert await ledger.journal.get(text) == first
     with pytest.raises(NotFound, match=f"fits several runs, {second.id} and {first.id} among them"):
         await ledger.journal.get(first.id[:6])
-    with pytest.raises(NotFound, match="there is no run 'ZZZZ'"):
+    with pytest.raises(NotFound, match="there is no run 'zzzz'"):
         await ledger.journal.get("zzzz")
     with pytest.raises(NotFound, match="at least 4 characters"):
         await ledger.journal.get(first.id[-3:])
