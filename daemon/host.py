@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -30,6 +29,7 @@ from daemon.routines import Routine
 from daemon.run import Recorder
 from daemon.store import Journal
 
+RESTORED = 256  # definitions kept parsed: those of the routines that run often
 IDENTITY_FILES = ("USER.md", "SOUL.md", "AGENT.md")
 
 
@@ -105,6 +105,7 @@ class RunHost:
         self._rooms, self._workspace = rooms, workspace
         self._executor = ToolExecutor(rooms.registry)
         self._policy = _PolicyInForce(rooms)
+        self._restored: dict[str, Routine] = {}
         self.journal, self.events, self.owner = rooms.journal, rooms.events, rooms.owner
 
     @property
@@ -122,11 +123,17 @@ class RunHost:
 
     def restore(self, definition: str) -> Routine:
         """Return the routine as the run began it; DaemonError if another version wrote what this one cannot read."""
+        if known := self._restored.get(definition):
+            return known
         try:
-            return Routine.restore(definition)
+            routine = Routine.restore(definition)
         except ValueError as error:
             problem = str(error).splitlines()[0]
             raise DaemonError(f"the definition this run began with cannot be read by this version: {problem}") from None
+        if len(self._restored) >= RESTORED:
+            self._restored.clear()
+        self._restored[definition] = routine
+        return routine
 
     def hands_for(self, run: Run) -> Hands:
         """Return hands that gather: every tool there is, as far as the policy allows it."""
@@ -195,14 +202,14 @@ class RunHost:
             lateness=(context.now - run.slot).total_seconds() if scheduled else 0.0,
             was_down=run.slot < rooms.boot,
             policy=rooms.policy.summary(routine.name, offered) if offered else "",
-            identity=await asyncio.to_thread(self._identity),
+            identity=self._identity(),
             previous_report=(last.report or "") if last else "",
             previous_at=last.ended if last else None,
             approach=approach or "",
         )
 
     def _identity(self) -> str:
-        """Return the owner's own words on who the agent is."""
+        """Return the owner's own words on who the agent is; small files, read anew as they may be edited any time."""
         found = [self._rooms.config.folder / name for name in IDENTITY_FILES]
         return "\n\n".join(path.read_text("utf-8").strip() for path in found if path.is_file())
 

@@ -6,7 +6,6 @@ It can be used alone, as a library: only the provider is needed, and steps are t
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -200,16 +199,20 @@ class Agent:
 
     def _clean(self, response: LLMResponse) -> LLMResponse:
         """Return the answer without secrets: what a model says is kept, shown and handed to tools."""
-        said = json.dumps([llm_step(response, 0, 0.0).body], ensure_ascii=False)
+        said = "\n".join(
+            [response.content, response.reasoning, *(str(call.arguments) for call in response.function_calls)]
+        )
         if self.redact(said) == said:
             return response
+        from daemon.providers.extras import cleaned as cleaned_extras
+
         calls = tuple(replace(call, arguments=cleaned(call.arguments, self.redact)) for call in response.function_calls)
         return replace(
             response,
             content=self.redact(response.content),
             reasoning=self.redact(response.reasoning),
             function_calls=calls,
-            provider_extras=None,  # it holds the secret too; the provider builds the message anew from the rest
+            provider_extras=cleaned_extras(response.provider_extras, self.redact) if response.provider_extras else None,
         )
 
     async def _ask(self, provider: LLMProvider, begin: float) -> LLMResponse:
