@@ -50,7 +50,7 @@ git blame      TEXT+
 git branch     TEXT*
                REFS -r --all --remotes --show-current --verbose --abbrev=NUM --no-abbrev
 git tag        TEXT*
-               REFS -l
+               REFS -l -n?NUM
 git remote
                -v --verbose
 git stash      TEXT
@@ -81,8 +81,8 @@ _FRAGMENTS = {
         --inter-hunk-context=NUM --function-context --exit-code --quiet --no-prefix --src-prefix=TEXT
         --dst-prefix=TEXT --no-ext-diff --no-textconv --cc --ws-error-highlight=WORD""",
     "REFS": """
-        -ai -n?NUM -v --list --sort=TEXT --format=FORMAT --contains[=TEXT] --no-contains[=TEXT] --merged[=TEXT]
-        --no-merged[=TEXT] --points-at=TEXT --color[=WORD] --no-color --column[=WORD] --no-column --ignore-case
+        -ai -v --list --sort=TEXT --format=FORMAT --contains=TEXT --no-contains=TEXT --merged=TEXT
+        --no-merged=TEXT --points-at=TEXT --color[=WORD] --no-color --column[=WORD] --no-column --ignore-case
         --omit-empty""",
 }
 

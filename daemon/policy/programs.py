@@ -72,7 +72,7 @@ diff        by its options
             --ignore-blank-lines --ignore-matching-lines=TEXT --text --strip-trailing-cr --minimal
             --horizon-lines=NUM --speed-large-files --color[=WORD]
 grep        by its options
-            -EFGPivwxcLlqsobHhnTuUzZarI -NUM -e:TEXT -f:PATH -m:NUM -A:NUM -B:NUM -C:NUM --extended-regexp
+            -EFGPivwxcLlqsobHhnTUzZarI -NUM -e:TEXT -f:PATH -m:NUM -A:NUM -B:NUM -C:NUM --extended-regexp
             --fixed-strings --basic-regexp --perl-regexp --regexp=TEXT --file=PATH --ignore-case --no-ignore-case
             --invert-match --word-regexp --line-regexp --count --color[=WORD] --colour[=WORD] --files-without-match
             --files-with-matches --max-count=NUM --only-matching --quiet --silent --no-messages --byte-offset
@@ -116,7 +116,7 @@ file        PATH+
             -bEhikLnNr0 -F:TEXT --brief --no-dereference --mime --mime-type --mime-encoding --keep-going --dereference
             --no-buffer --no-pad --raw --separator=TEXT --print0 --extension --apple
 du          PATH*=.
-            -0abcghklmPsSx -B:WORD -d:NUM -t:WORD --null --all --apparent-size --block-size=WORD --bytes --total
+            -0abchklmPsSx -B:WORD -d:NUM -t:WORD --null --all --apparent-size --block-size=WORD --bytes --total
             --max-depth=NUM --human-readable --inodes --no-dereference --separate-dirs --si --summarize
             --threshold=WORD --time[=WORD] --time-style=FORMAT --exclude=TEXT --one-file-system
 df          MOUNT*
@@ -133,7 +133,7 @@ basename    TEXT+
 dirname     TEXT+
             -z --zero
 which       TEXT+
-            -as
+            -a
 pwd
             -LP --logical --physical
 
@@ -184,7 +184,7 @@ last        WORD*
             -aFiRwx -NUM -n:NUM -s:DATE -t:DATE -p:DATE --hostlast --fulltimes --ip --limit=NUM --nohostname
             --present=DATE --since=DATE --system --until=DATE --fullnames --time-format=WORD
 ss          TEXT*
-            -aHlnoemipstuxwdO0246ZTSMzb -f:WORD -A:WORD --all --no-header --oneline --numeric --listening --options
+            -aHlnoemipstuxwdO046ZTSMzb -f:WORD -A:WORD --all --no-header --oneline --numeric --listening --options
             --extended --memory --processes --threads --info --summary --tos --cgroup --ipv4 --ipv6 --packet --tcp
             --sctp --udp --dccp --raw --unix --tipc --vsock --xdp --mptcp --bpf --context --contexts --family=WORD
             --query=WORD --socket=WORD --tipcinfo --inet-sockopt

@@ -57,7 +57,7 @@ class Reach:
             raise Unreadable("a path is empty or holds a NUL", "name a file or folder of the workspace")
         joined = self._absolute(asked)
         real = os.path.realpath(joined) if self.on_disk else os.path.normpath(joined)
-        if writing and (name := _code_in(os.path.relpath(real, self.workspace))):
+        if writing and (name := _code_in(self._name(real))):
             raise Unreadable(f"{asked} is not written: programs run or obey what stands in {name}", "use another name")
         for root in (self.workspace, *(() if writing else self.readable)):
             if _within(real, root):
@@ -72,7 +72,9 @@ class Reach:
         return tuple(dict.fromkeys(self._name(path) for path in (real, written)))
 
     def _name(self, path: str) -> str:
-        return os.path.relpath(path, self.workspace) if _within(path, self.workspace) else path
+        if path == self.workspace:
+            return "."
+        return path.removeprefix(self.workspace.rstrip("/") + "/")
 
     def _described(self, *, writing: bool) -> str:
         return "the workspace" if writing or not self.readable else "what may be read"

@@ -63,6 +63,7 @@ async def run(
     environment: Mapping[str, str],
     seconds: float,
     output_bytes: int,
+    flood: int = FLOOD,
 ) -> Ended:
     """Run pipelines, each with its joint (`;`, `&&` or `||`). Whether it returns or is cancelled, nothing is left.
 
@@ -74,7 +75,7 @@ async def run(
         "files": files,
         "pipelines": [(joint, [_as_plan(each) for each in commands]) for joint, commands in pipelines],
     }
-    line = _Line(folder, plan, files, output_bytes)
+    line = _Line(folder, plan, files, Output(output_bytes), flood)
     stopped: Literal["", "time", "flood"] = ""
     try:
         async with asyncio.timeout(seconds):
@@ -114,8 +115,8 @@ def _as_plan(each: Running) -> Json:
 class _Line:
     """One supervisor and the three pipes to it."""
 
-    def __init__(self, folder: Path, plan: Json, files: Sequence[int], output_bytes: int) -> None:
-        self.output = Output(output_bytes)
+    def __init__(self, folder: Path, plan: Json, files: Sequence[int], output: Output, flood: int) -> None:
+        self.output, self._flood = output, flood
         self.enough = asyncio.Event()
         """Its supervisor has ended, or it has put out more than anybody wants."""
         self.flooded = False
@@ -171,7 +172,7 @@ class _Line:
             self._loop.remove_reader(self._reading)
             return
         self.output.add(data)
-        if self.output.size > FLOOD:
+        if self.output.size > self._flood:
             self.flooded = True
             self._loop.remove_reader(self._reading)
             self.enough.set()
@@ -198,7 +199,9 @@ class _Line:
         except TimeoutError:
             await asyncio.to_thread(supervisor.sweep, self._process.pid)
             self._process.kill()
-        await asyncio.to_thread(self._process.wait)
+        self._process.wait()  # its descriptors are closed: it is on its last microseconds
+        if not self._report:  # it was killed, maybe by what it ran; what is left has lost its parent, not its session
+            await asyncio.to_thread(supervisor.sweep_session, self._process.pid)
         self._drain()
         for fd in (self._reading, self._reporting):
             self._loop.remove_reader(fd)
@@ -213,8 +216,7 @@ class _Line:
     def result(self, stopped: Literal["", "time", "flood"]) -> Ended:
         try:
             report = marshal.loads(self._report)  # noqa: S302  # our own supervisor wrote it
-        except (EOFError, ValueError, TypeError):
-            # it was killed, or could not start; what it said is of use to the operator
+        except (EOFError, ValueError, TypeError):  # it was killed, or could not start and said why
             self.output.add(self._report)
             report = {"code": 128 + 9}
         return Ended(

@@ -24,7 +24,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
 # <linux/prctl.h>
@@ -117,7 +117,7 @@ class Line:
                 os.close(fd)
             if any(fd == self._control for fd, _ in ready):
                 raise Stopped
-            self._codes.update(_reaped())
+            _reap(self._codes)
 
 
 def _watch(pid: int) -> int:
@@ -128,17 +128,20 @@ def _watch(pid: int) -> int:
         return -1
 
 
-def _reaped() -> Iterator[tuple[int, int]]:
-    """Yield the children that have ended, adopted ones too, each with its exit code as a shell gives it."""
+def _reap(codes: dict[int, int]) -> bool:
+    """Take note of the children that have ended, adopted ones too, with exit codes as a shell gives them.
+
+    Return whether any child is left. The kernel knows for certain, while /proc may miss what changes its parent.
+    """
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return
+            return False
         if not pid:
-            return
+            return True
         code = os.waitstatus_to_exitcode(status)
-        yield pid, code if code >= 0 else 128 - code
+        codes[pid] = code if code >= 0 else 128 - code
 
 
 # --- leaving nothing behind ----------------------------------------------------------------------------
@@ -150,7 +153,8 @@ def sweep(root: int) -> list[int]:
     All are stopped first, again and again until no new one appears: what forks faster than we kill would escape.
     """
     deadline = time.monotonic() + _PATIENCE
-    while True:
+    ours = root == os.getpid()
+    while _reap({}) if ours else _descendants(root):
         stopped: set[int] = set()
         while fresh := _descendants(root) - stopped:
             for pid in fresh:
@@ -158,13 +162,17 @@ def sweep(root: int) -> list[int]:
             stopped |= fresh
         for pid in stopped:
             _send(pid, _KILL)
-        if root == os.getpid():
-            for _ in _reaped():
-                pass
-        left = _descendants(root)
-        if not left or time.monotonic() > deadline:
-            return sorted(left)
-        time.sleep(0.002)
+        if time.monotonic() > deadline:
+            return sorted(_descendants(root))
+        time.sleep(0.001)
+    return []
+
+
+def sweep_session(session: int) -> None:
+    """Kill what still belongs to a session: the best that can be done once its supervisor has been killed."""
+    for pid in _all_processes():
+        if _stat(pid)[3:4] == [str(session).encode()]:
+            _send(pid, _KILL)
 
 
 def _descendants(root: int) -> set[int]:
@@ -191,11 +199,14 @@ def _children(pid: int) -> list[int]:
 
 def _children_by_stat(pid: int) -> list[int]:
     """Find the children of a process among all there are."""
+    return [each for each in _all_processes() if _stat(each)[1:2] == [str(pid).encode()]]
+
+
+def _all_processes() -> list[int]:
     try:
-        names = os.listdir("/proc")
-    except OSError:  # macOS: what is beneath us cannot be seen; the process groups have been killed
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:  # macOS: what is beneath us cannot be seen
         return []
-    return [int(name) for name in names if name.isdigit() and _stat(int(name))[1:2] == [str(pid).encode()]]
 
 
 def _state(pid: int) -> bytes:
@@ -276,3 +287,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # without the interpreter's farewell: nobody waits for less than what has been reported
