@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 
 from daemon.models import Json
+from daemon.store.occasions import Occasions
 from daemon.store.outbox import Deliveries
 from daemon.store.runs import Runs
 from daemon.store.runstore import RunStore
@@ -19,8 +20,8 @@ from daemon.store.streaks import Streak, Streaks
 __all__ = ["Claim", "Journal", "RoutineState", "SlotRow", "Streak"]
 
 
-class Journal(Slots, Runs, Streaks, Deliveries, RunStore):
-    """The record of slots (slots.py), runs and steps (runs.py) and deliveries (outbox.py), and a few small facts."""
+class Journal(Slots, Occasions, Runs, Streaks, Deliveries, RunStore):
+    """The record of slots (slots.py), events (occasions.py), runs and steps (runs.py) and deliveries (outbox.py)."""
 
     async def remember(self, key: str, value: str) -> None:
         """Keep a small fact over restarts."""

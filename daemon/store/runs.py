@@ -89,6 +89,8 @@ class Runs(Part):
 
     def __init__(self, db: Database, *, clock: Callable[[], datetime]) -> None:
         super().__init__(db, clock=clock)
+        self.when_ended: Callable[[Run], None] = lambda run: None
+        """Is told of each end as soon as it is safe; whoever misses one finds it in the record."""
         # run → (fence under which this process took it, number of the next step)
         self._taken: dict[str, tuple[int, int]] = {}
 
@@ -180,6 +182,7 @@ class Runs(Part):
 
         final = await self._db.write(work, durable=True)
         self._let_go(run)
+        self.when_ended(final)
         return final
 
     async def suspend(self, run: Run, *, not_before: datetime | None = None, detail: str | None = None) -> Run:
@@ -231,7 +234,10 @@ class Runs(Part):
                 return run_of(connection.execute(_MARK, (run.id,)).fetchone())
             return run_of(connection.execute(_CANCEL, (now, run.id)).fetchone())
 
-        return await self._db.write(work, durable=True)
+        run = await self._db.write(work, durable=True)
+        if run.status.ended:
+            self.when_ended(run)
+        return run
 
     # --- looking at runs
 

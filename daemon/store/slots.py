@@ -8,11 +8,12 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from daemon.errors import NotFound
 from daemon.models import Outcome, Reason, Run, new_id
 from daemon.store.part import Part
-from daemon.store.rows import Row, clean, moment, moment_or_none, runs_in, stamp, stamp_or_none
+from daemon.store.rows import Row, clean, deflate, encode, moment, moment_or_none, runs_in, stamp, stamp_or_none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +54,10 @@ class Claim:
     lateness: float = 0.0
     """Seconds."""
     not_before: datetime | None = None
+    input: Any = None
+    """What the event brought along, as JSON."""
+    files: tuple[tuple[str, str], ...] = ()
+    """Versions of watched files, as (path, version): given to this run and to no other of the routine."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -263,6 +268,13 @@ def _open(connection: sqlite3.Connection, claim: Claim, definition: str, now: da
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (claim.routine, slot, slot, claim.event, claim.outcome.value, claim.reason, run.id, claim.lateness),
     )
+    if claim.input is not None:
+        connection.execute("INSERT INTO input (run_id, body) VALUES (?, ?)", (run.id, deflate(encode(claim.input))))
+    if claim.files:
+        connection.executemany(
+            "INSERT INTO seen (routine, path, version, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            [(claim.routine, path, version, stamp(now)) for path, version in claim.files],
+        )
     return run
 
 

@@ -132,6 +132,7 @@ class RunRow(Table, table=True):
         Index("run_routine", "routine", "id"),
         Index("run_created", "routine", "created"),
         Index("run_status", "status", "id"),
+        Index("run_ended", "routine", "ended"),
     )
 
     id: str = _column(Text, primary_key=True)
@@ -189,6 +190,26 @@ class SlotRecord(Table, table=True):
     reason: str | None = _column(Text, default=None)
     run_id: str | None = _column(Text, default=None, foreign_key="run.id", ondelete="SET NULL")
     lateness: float = _column(REAL, "0", default=0.0)
+
+
+class InputRow(Table, table=True):
+    """What an event brought along for its run."""
+
+    __tablename__ = "input"
+
+    run_id: str = _column(Text, primary_key=True, foreign_key="run.id", ondelete="CASCADE")
+    body: Json = _column(Body)
+
+
+class SeenRow(Table, table=True):
+    """A version of a watched file that a run was given."""
+
+    __tablename__ = "seen"
+
+    routine: str = _column(Text, primary_key=True)
+    path: str = _column(Text, primary_key=True)
+    version: str = _column(Text, primary_key=True)
+    at: datetime = _column(Moment)
 
 
 class StepRow(Table, table=True):

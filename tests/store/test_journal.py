@@ -83,6 +83,9 @@ async def test_no_daily_question_walks_through_the_history(explained: Explained)
     await journal.deliveries(limit=5)
     await journal.deliveries(status=DeliveryStatus.FAILED)
     await journal.recall("operator")
+    await journal.input_of("01")
+    await journal.seen_files("daily")
+    await journal.unanswered("daily", parents=["one", "two"], statuses={Status.SUCCEEDED}, since=START)
     # a walk along an index, or along the order asked for, ends at the limit; these two are of a few rows at most
     harmless = ("SCAN name", "USING INDEX", "USING COVERING INDEX", "SCAN CONSTANT ROW")
     walks = [plan for plan in explained.plans if "SCAN" in plan and not any(word in plan for word in harmless)]

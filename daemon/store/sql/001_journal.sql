@@ -60,6 +60,7 @@ CREATE TABLE run (
 CREATE INDEX run_routine ON run (routine, id);
 CREATE INDEX run_created ON run (routine, created);
 CREATE INDEX run_status ON run (status, id);
+CREATE INDEX run_ended ON run (routine, ended);
 
 -- A slot that was started has a run. Slots without one that follow each other for the same reason share a row.
 CREATE TABLE slot (
@@ -79,6 +80,21 @@ CREATE UNIQUE INDEX slot_event ON slot (routine, event) WHERE event IS NOT NULL;
 CREATE INDEX slot_routine ON slot (routine, last);
 CREATE INDEX slot_last ON slot (last);
 CREATE INDEX slot_run ON slot (run_id);
+
+-- What an event brought along for its run: the paths of files, the body of a webhook, the run before.
+CREATE TABLE input (
+    run_id TEXT NOT NULL PRIMARY KEY REFERENCES run (id) ON DELETE CASCADE,
+    body   BLOB NOT NULL                         -- JSON, kept as that of a step
+);
+
+-- Every version of a watched file that a run of the routine was given.
+CREATE TABLE seen (
+    routine TEXT    NOT NULL,
+    path    TEXT    NOT NULL,
+    version TEXT    NOT NULL,
+    at      INTEGER NOT NULL,
+    PRIMARY KEY (routine, path, version)
+);
 
 CREATE TABLE step (
     run_id    TEXT    NOT NULL REFERENCES run (id) ON DELETE CASCADE,

@@ -1,0 +1,106 @@
+"""Globs for files beneath a folder: `inbox/*.csv`, `**/report-?.txt`.
+
+`*`, `?` and `[…]` stay within a name, `**` stands for any number of folders, and a name that begins with a dot fits
+only where the dot is written: editors and copying programs keep their half-done work there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fnmatch import translate
+from typing import TypeAlias
+
+# Where one is in a pattern: which one, and how many of its parts have fitted so far.
+States: TypeAlias = frozenset[tuple[int, int]]
+
+_ANY_FOLDERS = "**"
+_MAGIC = re.compile(r"[*?\[]")
+
+
+class PatternError(ValueError):
+    """A glob that cannot be used: what is wrong, and what to write instead."""
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        self.problem, self.hint = problem, hint
+        super().__init__(problem)
+
+
+def parse(text: str) -> tuple[str, ...]:
+    """Return the parts of a glob; PatternError if it is none, or leaves the folder."""
+    if not text.strip():
+        raise PatternError("must not be empty", 'like "inbox/*.csv"')
+    if text.startswith(("/", "~")):
+        raise PatternError("leaves the workspace", 'files are watched beneath it: give a relative path, like "inbox/*"')
+    if "\0" in text:
+        raise PatternError("holds a NUL, as no file name does")
+    if text.endswith("/"):
+        raise PatternError("names a folder", f'add what to look for in it, like "{text}*"')
+    parts = tuple(part for part in text.split("/") if part not in ("", "."))
+    if ".." in parts:
+        raise PatternError("leaves the workspace", "leave out the ..")
+    if not parts:
+        raise PatternError("names a folder", 'add what to look for in it, like "inbox/*"')
+    for part in parts:
+        if _ANY_FOLDERS in part and part != _ANY_FOLDERS:
+            raise PatternError(
+                f"** stands for whole folders and not within a name (found {part!r})",
+                f"write {part.replace('**', '*')}",
+            )
+    return (*parts, "*") if parts[-1] == _ANY_FOLDERS else parts
+
+
+class Patterns:
+    """Some globs, ready to walk a tree of folders with: each step takes one name."""
+
+    def __init__(self, globs: Iterable[str]) -> None:
+        self._parts = [parse(text) for text in globs]
+        self._fits = {
+            part: re.compile(translate(part)).match for parts in self._parts for part in parts if part != _ANY_FOLDERS
+        }
+
+    @property
+    def start(self) -> States:
+        """Where a walk begins."""
+        return self._with_none((number, 0) for number in range(len(self._parts)))
+
+    def step(self, states: States, name: str) -> tuple[bool, States]:
+        """Return whether a file of this name fits, and where one is in a folder of this name."""
+        fits, after = False, set()
+        for number, done in states:
+            parts = self._parts[number]
+            part = parts[done]
+            hidden = name.startswith(".") and not part.startswith(".")
+            if hidden:
+                continue
+            if part == _ANY_FOLDERS:
+                after.add((number, done))
+            elif self._fits[part](name):
+                if done + 1 == len(parts):
+                    fits = True
+                else:
+                    after.add((number, done + 1))
+        return fits, self._with_none(after)
+
+    def only(self, states: States) -> set[str] | None:
+        """Return the names that alone can fit here; None if the folder must be read to know."""
+        parts = {self._parts[number][done] for number, done in states}
+        return None if any(_MAGIC.search(part) for part in parts) else parts
+
+    def fits(self, path: str) -> bool:
+        """Tell whether a relative path fits."""
+        *folders, name = path.split("/")
+        states = self.start
+        for folder in folders:
+            _, states = self.step(states, folder)
+        return self.step(states, name)[0]
+
+    def _with_none(self, states: Iterable[tuple[int, int]]) -> States:
+        """Add the states behind each `**`, which may stand for no folder at all."""
+        found = set()
+        for number, done in states:
+            found.add((number, done))
+            while self._parts[number][done] == _ANY_FOLDERS:
+                done += 1
+                found.add((number, done))
+        return frozenset(found)
