@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import select
 import shutil
 from collections.abc import AsyncIterator
@@ -145,10 +144,10 @@ async def test_a_file_renamed_into_place_counts_and_its_draft_does_not(desk: Des
     desk.watch("inbox/*")
     await desk.once()
     draft = desk.put("inbox/.a.csv.part")
-    os.rename(draft, desk.root / "inbox/a.csv")
+    draft.rename(desk.root / "inbox/a.csv")
     assert await desk.batch() == ["inbox/a.csv"]
     outside = desk.put("b.csv")
-    os.rename(outside, desk.root / "inbox/b.csv")
+    outside.rename(desk.root / "inbox/b.csv")
     assert await desk.batch() == ["inbox/b.csv"]
 
 
@@ -168,7 +167,7 @@ async def test_a_folder_that_is_moved_in_brings_its_files(desk: Desk) -> None:
     desk.put("draft/x/a.csv")
     desk.watch("inbox/**/*.csv")
     await desk.once()
-    os.rename(desk.root / "draft", desk.root / "inbox/in")
+    (desk.root / "draft").rename(desk.root / "inbox/in")
     assert await desk.batch() == ["inbox/in/x/a.csv"]
 
 
@@ -182,7 +181,7 @@ async def test_a_folder_made_anew_in_the_place_of_another_is_heard(desk: Desk) -
     await desk.asleep()
     desk.put("inbox/b.csv")
     assert await desk.batch() == ["inbox/b.csv"]
-    os.rename(desk.root / "inbox", desk.root / "elsewhere")
+    (desk.root / "inbox").rename(desk.root / "elsewhere")
     (desk.root / "inbox").mkdir()
     await desk.once()
     await desk.asleep()
