@@ -7,6 +7,7 @@ schedule.py     cron, every, at, on_start as one thing with `next` and `prev`
 definitions/    read TOML strictly: all faults at once, each with its place
 config.py       config.toml as a value
 routines/       one routine file as a value; what changed between two folders of them
+watching/       files that come to rest in watched folders
 due.py          what becomes of a slot, decided from values
 ledger.py       slots settled and claimed in the journal, each once
 engine.py       the alarm clock: wakes up, lets the ledger settle, hands run ids on

@@ -18,7 +18,7 @@ HOUSE = Path(__file__).parents[1] / "daemon"
 FLOORS = (
     "models errors facts places beneath bell clock crontab notify redact",
     "definitions events log schedule shipped store timer",
-    "config due reload",
+    "config due reload watching",
     "delivery functions memory policy providers routines",
     "archive ledger tools",
     "agent",
