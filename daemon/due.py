@@ -96,6 +96,15 @@ def back_off(failures: int, first: timedelta, most: timedelta) -> timedelta:
     return rest
 
 
+def put_off(attempt: int, first: timedelta, most: timedelta, *, by: str, at_least: float | None) -> timedelta:
+    """Return how long to wait after a vendor's fault: anywhere up to the back-off of this attempt, drawn by lot.
+
+    So that what was turned away together does not come back together. The lot falls by a text, so that it can be told
+    again. What the vendor itself asked for, in seconds, is waited for in any case.
+    """
+    return max(timedelta(seconds=at_least or 0.0), back_off(attempt, first, most) * _lot(by))
+
+
 def moments(schedule: Schedule, name: str, number: int, at: datetime) -> tuple[datetime, ...]:
     """Return the slots of the active hours around a moment at which a routine may speak that does so `number` times.
 

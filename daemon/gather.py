@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from shlex import join
 from typing import TYPE_CHECKING, Any
 
 from daemon.agent import Hands, Transcript
 from daemon.agent.texts import paragraph
 from daemon.agent.transcript import PendingCall
+from daemon.errors import ToolFailed
 from daemon.facts import Fact, lay_out, new_boundary, wrap
 from daemon.models import FunctionCall, Step, StepKind
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
     from daemon.models import Json
     from daemon.routines import Gate, Gather
+
+
+LONGEST_LINE = 300  # characters of what a command put out that a detail of one line may hold
 
 
 def key_of(name: str) -> str:
@@ -36,6 +41,19 @@ async def gather(
 
     `before` holds the values of the last good run by name: what differs from them is told in words.
     """
+    calls = [FunctionCall(name=each.tool, arguments=dict(each.args), id=key_of(each.name)) for each in wanted]
+    done = await _results(calls, hands=hands, steps=steps, record=record)
+    return [_fact(each, done[key_of(each.name)], hands, before.get(each.name)) for each in wanted]
+
+
+async def _results(
+    calls: Sequence[FunctionCall],
+    *,
+    hands: Hands,
+    steps: Sequence[Step],
+    record: Callable[..., Awaitable[object]],
+) -> dict[str, Json]:
+    """Run calls that come before the first model call, as far as no earlier attempt has; return results by call id."""
     done = Transcript(steps).gathered
     started = {step.call_id: step for step in steps if step.kind is StepKind.CALL and step.iteration == 0}
     noted: list[Step] = []
@@ -52,17 +70,16 @@ async def gather(
         await record(*noted, durable=durable)
         noted.clear()
 
-    missing = [_pending(each, started.get(key_of(each.name))) for each in wanted if key_of(each.name) not in done]
+    missing = [_pending(call, started.get(call.id)) for call in calls if call.id not in done]
     if missing:
         await hands.act(missing, 0, note, commit)
         await commit(durable=False)
-    return [_fact(each, done[key_of(each.name)], hands, before.get(each.name)) for each in wanted]
+    return done
 
 
-def _pending(wanted: Gather, started: Step | None) -> PendingCall:
-    call = FunctionCall(name=wanted.tool, arguments=dict(wanted.args), id=key_of(wanted.name))
+def _pending(call: FunctionCall, started: Step | None) -> PendingCall:
     repeatable = bool(started and started.body.get("repeatable"))
-    return PendingCall(key=key_of(wanted.name), call=call, started=started is not None, repeatable=repeatable)
+    return PendingCall(key=str(call.id), call=call, started=started is not None, repeatable=repeatable)
 
 
 def _fact(wanted: Gather, result: Json, hands: Hands, before: Any) -> Fact:
@@ -85,9 +102,9 @@ def _fact(wanted: Gather, result: Json, hands: Hands, before: Any) -> Fact:
 def values_of(steps: Iterable[Step]) -> dict[str, Any]:
     """Return what an earlier run gathered, by name."""
     return {
-        str(step.call_id).removeprefix("gather."): step.body["value"]
+        str(step.call_id).removeprefix(key_of("")): step.body["value"]
         for step in steps
-        if step.kind is StepKind.RESULT and step.iteration == 0 and "value" in step.body
+        if step.kind is StepKind.RESULT and str(step.call_id).startswith(key_of("")) and "value" in step.body
     }
 
 
@@ -96,6 +113,35 @@ def with_facts(goal: str, facts: Sequence[Fact], language: str) -> str:
     if not facts:
         return goal
     return f"{goal.rstrip()}\n\n{paragraph('facts', language)}\n\n{wrap(facts, new_boundary())}"
+
+
+async def closed_by_command(
+    gate: Gate, *, hands: Hands, steps: Sequence[Step], record: Callable[..., Awaitable[object]]
+) -> str | None:
+    """Return why the gate's command closes it, or None if it opens it.
+
+    Raises ToolFailed if it may not run, or says neither yes (0) nor no (1): a fault is told, not slept through.
+    """
+    if not gate.command:
+        return None
+    call = FunctionCall(name="shell", arguments={"command": join(gate.command)}, id="gate.command")
+    result = (await _results([call], hands=hands, steps=steps, record=record))["gate.command"]
+    line = one_line(call.arguments["command"])
+    if not result["ok"]:
+        verdict = hands.policy.judge(call.name, call.arguments, routine=hands.context.routine)
+        if not verdict.allows:
+            raise ToolFailed(f"the gate's command may not run: {line}: {verdict.reason} ({verdict.rule})")
+        raise ToolFailed(f"the gate's command was not run: {line}: {one_line(result['text'])}")
+    code, told = result["value"]["exit_code"], one_line(result["value"]["output"])
+    if code > 1:
+        raise ToolFailed(f"the gate's command failed with exit code {code}: {line}{f': {told}' if told else ''}")
+    return f"the gate's command said no: {line}" if code else None
+
+
+def one_line(text: str) -> str:
+    """Return the beginning of a text as it fits into a line."""
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}…"
 
 
 def closed_by(gate: Gate, facts: Sequence[Fact], before: Mapping[str, Any]) -> str | None:

@@ -28,6 +28,7 @@ from daemon.redact import Secrets
 from daemon.routines import Routine
 from daemon.run import Recorder
 from daemon.store import Journal
+from daemon.tools import shell
 
 RESTORED = 256  # definitions kept parsed: those of the routines that run often
 IDENTITY_FILES = ("USER.md", "SOUL.md", "AGENT.md")
@@ -105,6 +106,9 @@ class RunHost:
         self._rooms, self._workspace = rooms, workspace
         self._executor = ToolExecutor(rooms.registry)
         self._policy = _PolicyInForce(rooms)
+        self._gate_tools = FunctionRegistry()
+        shell.register_for_gates(self._gate_tools, lambda: rooms.policy, zone=rooms.zone.key)
+        self._gate_executor = ToolExecutor(self._gate_tools)
         self._restored: dict[str, Routine] = {}
         self.journal, self.events, self.owner = rooms.journal, rooms.events, rooms.owner
 
@@ -143,6 +147,17 @@ class RunHost:
             policy=self._policy,
             context=self._tool_context(run),
             offered=self._rooms.registry.names(),
+            redact=self.redact,
+        )
+
+    def hands_for_gate(self, run: Run) -> Hands:
+        """Return hands for the command of a gate: judged like any call of the shell, but they tell the exit code."""
+        return Hands(
+            registry=self._gate_tools,
+            executor=self._gate_executor,
+            policy=self._policy,
+            context=self._tool_context(run),
+            offered=self._gate_tools.names(),
             redact=self.redact,
         )
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
@@ -18,10 +18,12 @@ from structlog.contextvars import bound_contextvars
 
 from daemon.agent import Transcript
 from daemon.delivery import deliveries_for
+from daemon.due import put_off
 from daemon.errors import DaemonError, Fenced, Retryable, StoreFull
 from daemon.events import Events, end_of, of_step
-from daemon.gather import closed_by, gather, values_of, with_facts
+from daemon.gather import closed_by, closed_by_command, gather, values_of, with_facts
 from daemon.models import Reply, Run, Status, Step
+from daemon.routines import Gate
 
 if TYPE_CHECKING:
     from daemon.agent import Agent, Hands
@@ -83,6 +85,9 @@ class Host(Protocol):
     def wake_outbox(self) -> None: ...
     def restore(self, definition: str) -> Routine: ...
     def hands_for(self, run: Run) -> Hands: ...
+    def hands_for_gate(self, run: Run) -> Hands:
+        """Hands whose `shell` tells the exit code."""
+
     async def agent_for(self, run: Run, routine: Routine, record: Recorder, deadline: float) -> Agent: ...
     async def archive(self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]) -> None: ...
 
@@ -131,17 +136,21 @@ async def _guarded(run: Run, host: Host) -> Run | None:
 
 
 async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
-    """Gather, gate, ask, archive, end: each step of it is skipped where an earlier attempt has done it."""
+    """Gate, gather, gate, ask, archive, end: each step of it is skipped where an earlier attempt has done it."""
     steps = await host.journal.steps(run.id)
     record = Recorder(host.journal, run, host.events, steps)
     limit = routine.run.timeout.total_seconds()
     deadline = asyncio.get_running_loop().time() + limit - run.active
     try:
         async with asyncio.timeout_at(deadline) as clock:
+            gate = Gate() if run.trigger in UNGATED else routine.gate
+            hands = host.hands_for_gate(run)
+            if reason := await closed_by_command(gate, hands=hands, steps=steps, record=record.append):
+                return await _end(run, routine, Status.SKIPPED, host, detail=reason)
             before = await _values_before(run, routine, host)
             hands = host.hands_for(run)
             facts = await gather(routine.gather, hands=hands, steps=steps, record=record.append, before=before)
-            if run.trigger not in UNGATED and (reason := closed_by(routine.gate, facts, before)):
+            if reason := closed_by(gate, facts, before):
                 return await _end(run, routine, Status.SKIPPED, host, detail=reason)
             agent = await host.agent_for(run, routine, record, deadline)
             message = with_facts(run.goal, facts, agent.language)
@@ -234,8 +243,8 @@ async def _put_off(run: Run, routine: Routine, host: Host, record: Recorder, err
     retry, fruitless = routine.run.retry, 0 if record.fruitful else run.barren
     if fruitless + 1 >= retry.attempts:
         return await _end(run, routine, Status.FAILED, host, detail=str(error))
-    wait = max(error.retry_after or 0.0, retry.backoff.total_seconds() * 2**fruitless)
-    when = host.now() + timedelta(seconds=min(wait, max(retry.max.total_seconds(), error.retry_after or 0.0)))
+    lot = f"{run.id} {run.attempt}"
+    when = host.now() + put_off(fruitless + 1, retry.backoff, retry.max, by=lot, at_least=error.retry_after)
     log.warning("run.put_off", until=when.isoformat(), detail=host.redact(str(error)))
     run = replace(run, active=record.active)
     return await host.journal.suspend(run, not_before=when, detail=host.redact(str(error)))

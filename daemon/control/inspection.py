@@ -129,7 +129,7 @@ def _entry(page: Page, step: Mapping[str, Any], begin: datetime | None, text: st
 def _call_words(page: Page, step: Mapping[str, Any], call: Mapping[str, Any]) -> str:
     name = str(step["call"] or "")
     what = f"{call['tool']} {summary(call.get('arguments') or {})}".strip()
-    if name.startswith("gather."):
+    if name.startswith(("gather.", "gate.")):
         what = f"{name.removeprefix('gather.')}: {what}"
     what = one_line(page.safe(what))
     return page.cut(what, page.width - 30) if page.width else what

@@ -10,17 +10,20 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Literal
 
 from daemon.errors import ToolFailed
 from daemon.functions import FunctionRegistry
 from daemon.models import ToolContext
 from daemon.policy import Planned, PlannedCommand, Policy, Unreadable
+from daemon.policy.lexer import Stream
 from daemon.policy.profiles import PREPARE, TRUSTED
 from daemon.tools.opening import open_beneath
 from daemon.tools.shell.running import Ended, Running, run
 
 # The longest line a policy may allow ends by itself; the executor's limit is for tools that have none.
 _LONGEST = 3700.0
+_NOT_FOUND = 127  # what a shell gives
 
 
 def register(registry: FunctionRegistry, policy: Callable[[], Policy], *, zone: str | None = None) -> None:
@@ -35,31 +38,51 @@ def register(registry: FunctionRegistry, policy: Callable[[], Policy], *, zone: 
         Args:
             command: For example: df -h && journalctl -p err --since yesterday | tail -n 20
         """
-        now = policy()
-        verdict, line = now.plan("shell", {"command": command}, routine=context.routine)
-        if not verdict.allows:
-            instead = f"; {verdict.allowed}" if verdict.allowed else ""
-            raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{instead}")
-        limits = now.limits_for(context.routine)
-        with ExitStack() as files:
-            try:
-                pipelines = [
-                    (each.joint, [_running(part, context.workspace, files) for part in each.commands]) for each in line
-                ]
-                ended = await run(
-                    pipelines,
-                    folder=context.workspace,
-                    environment=environment(context.workspace, zone),
-                    seconds=limits.shell_seconds,
-                    output_bytes=limits.output_bytes,
-                )
-            except Unreadable as error:
-                raise ToolFailed(f"not run: {error}") from None
-            except OSError as error:
-                raise ToolFailed(f"could not be run: {error.strerror}: {error.filename}") from None
-        return _told(ended, line, limits.shell_seconds)
+        ended, line, seconds = await _run(command, policy(), context, zone)
+        return _told(ended, line, seconds)
 
     registry.register("shell", None, shell, timeout=_LONGEST)
+
+
+def register_for_gates(registry: FunctionRegistry, policy: Callable[[], Policy], *, zone: str | None = None) -> None:
+    """Offer the tool to gates, which look at the exit code: not to be offered to a model."""
+
+    async def shell(command: str, *, context: ToolContext) -> dict[str, int | str]:
+        """Run a command line and return its exit code and what it put out."""
+        ended, line, seconds = await _run(command, policy(), context, zone)
+        if ended.stopped:
+            _told(ended, line, seconds)  # raises
+        return {"exit_code": ended.code, "output": ended.output.text()}
+
+    registry.register("shell", None, shell, timeout=_LONGEST)
+
+
+async def _run(
+    command: str, policy: Policy, context: ToolContext, zone: str | None
+) -> tuple[Ended, tuple[Planned, ...], float]:
+    """Run a line exactly as the policy planned it; return how it ended, the plan, and the seconds it had."""
+    verdict, line = policy.plan("shell", {"command": command}, routine=context.routine)
+    if not verdict.allows:
+        instead = f"; {verdict.allowed}" if verdict.allowed else ""
+        raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{instead}")
+    limits = policy.limits_for(context.routine)
+    with ExitStack() as files:
+        try:
+            pipelines = [
+                (each.joint, [_running(part, context.workspace, files) for part in each.commands]) for each in line
+            ]
+            ended = await run(
+                pipelines,
+                folder=context.workspace,
+                environment=environment(context.workspace, zone),
+                seconds=limits.shell_seconds,
+                output_bytes=limits.output_bytes,
+            )
+        except Unreadable as error:
+            raise ToolFailed(f"not run: {error}") from None
+        except OSError as error:
+            raise ToolFailed(f"could not be run: {error.strerror}: {error.filename}") from None
+    return ended, line, limits.shell_seconds
 
 
 def environment(workspace: Path, zone: str | None = None) -> dict[str, str]:
@@ -86,18 +109,20 @@ def _running(command: PlannedCommand, workspace: Path, files: ExitStack) -> Runn
     argv, variables = list(command.argv), dict[str, str]()
     if prepare := PREPARE.get(command.program):
         argv, variables = prepare(argv, workspace)
-    stdin = None
+    stdin, fault = None, None
     if command.stdin is not None:
-        stdin = open_beneath(command.stdin.root, command.stdin.inside)
-        files.callback(os.close, stdin)
+        try:
+            stdin = open_beneath(command.stdin.root, command.stdin.inside)
+            files.callback(os.close, stdin)
+        except OSError as error:
+            fault = (1, f"{command.stdin.asked}: {error.strerror}")
     program = find_program(command.argv[0])
-    return Running(
-        path=str(program) if program else None,
-        argv=argv,
-        redirects=[(each.fd, "null" if each.to.value == "/dev/null" else "stdout") for each in command.redirects],
-        stdin=stdin,
-        environment=variables,
-    )
+    if program is None and fault is None:
+        fault = (_NOT_FOUND, f"{command.argv[0]}: is not installed")
+    redirects: list[tuple[int, Literal["null", "stdout"]]] = [
+        (each.fd, "null" if each.to is Stream.NULL else "stdout") for each in command.redirects
+    ]
+    return Running(path=str(program), argv=argv, redirects=redirects, stdin=stdin, environment=variables, fault=fault)
 
 
 def _told(ended: Ended, line: tuple[Planned, ...], seconds: float) -> str:
