@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 
 import pytest
+from freezegun import freeze_time
 
+from tests.clockwork import House
 from tests.story import Home
 
 
@@ -34,3 +36,20 @@ async def _put_away(made):
         except TimeoutError:
             await made.kill()
             raise
+
+
+@pytest.fixture
+def time():
+    """A clock that stands still until the test moves it; what the event loop sleeps stays real."""
+    with freeze_time("2026-01-01 08:00", real_asyncio=True) as frozen:
+        yield frozen
+
+
+@pytest.fixture
+async def house(tmp_path, time):
+    """A state folder for engines that live one after another."""
+    made = House(tmp_path, time)
+    yield made
+    if made.db:
+        await made.engine.stop()
+        await made.crash()

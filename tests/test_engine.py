@@ -3,169 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from freezegun import freeze_time
-from freezegun.api import FrozenDateTimeFactory
 
 from daemon.clock import SystemClock
 from daemon.engine import RoutineEngine
-from daemon.errors import ConfigError, Fault, NotFound, Refused, StoreFull
+from daemon.errors import NotFound, Refused, StoreFull
 from daemon.models import Run, Status
-from daemon.routines import Changes, Loaded, Routine
+from daemon.routines import Routine
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
-
-NINE = {"cron": "0 9 * * *"}
-HALF_HOURLY = {"every": timedelta(minutes=30)}
-
-
-def routine(name: str = "daily", trigger: dict[str, Any] | None = None, **more: Any) -> Routine:
-    """Return a routine that says its name, every day at nine unless told otherwise."""
-    run = {"prompt": f"say {name}", **more.pop("run", {})}
-    return Routine.model_validate({"name": name, "trigger": NINE if trigger is None else trigger, "run": run, **more})
-
-
-def loaded(*routines: Routine, broken: Iterable[str] = ()) -> Loaded:
-    fault = Fault(file="x.toml", key="run.prompt", found="", problem="is missing")
-    return Loaded(routines={r.name: r for r in routines}, faults={name: ConfigError(fault) for name in broken})
-
-
-class Bell:
-    """A timer that rings when the test says that its time has come."""
-
-    def __init__(self) -> None:
-        self.at: datetime | None = None
-        self.open_ = False
-
-    def open(self, *, rang: Callable[[], object], stepped: Callable[[], object]) -> None:
-        self.rang, self.stepped, self.open_ = rang, stepped, True
-
-    def set(self, at: datetime | None) -> None:
-        self.at = at
-
-    def close(self) -> None:
-        self.at, self.open_ = None, False
-
-
-class House:
-    """One state folder, and the processes that live on it one after another."""
-
-    def __init__(self, folder: Path, time: FrozenDateTimeFactory) -> None:
-        self.folder, self.time = folder, time
-        self.bell = Bell()
-        self.submitted: list[Run] = []
-        self.cancelled: list[str] = []
-        self.db: Database | None = None
-
-    async def boot(self, *routines: Routine, zone: str = "UTC", journal: type[Journal] = Journal, **more: Any) -> None:
-        """Start a daemon, after whatever became of the last one."""
-        await self.crash()
-        self.db = await Database.open(self.folder / "agentd.db")
-        self.journal = journal(self.db, clock=SystemClock().now)
-        self.engine = RoutineEngine(
-            journal=self.journal,
-            submit=self.submit,
-            cancel=self.cancel,
-            clock=SystemClock(),
-            zone=zone,
-            timer=self.bell,
-            machine="box",
-        )
-        await self.engine.start(loaded(*routines, **more))
-        await self.quiet()
-
-    async def reload(self, *routines: Routine, zone: str | None = None, **more: Any) -> Changes:
-        changes = await self.engine.reload(loaded(*routines, **more), zone=zone)
-        await self.quiet()
-        return changes
-
-    async def submit(self, run: Run) -> None:
-        self.submitted.append(run)
-
-    async def cancel(self, run_id: str) -> Run:
-        self.cancelled.append(run_id)
-        return await self.journal.request_cancel(run_id)
-
-    async def crash(self) -> None:
-        """Let the process be gone; what it had committed stays."""
-        if self.db:
-            self.bell.close()
-            await self.quiet()
-            await self.db.close()
-            self.db = None
-
-    async def reach(self, moment: str) -> None:
-        """Let time pass until then, with every ring on the way."""
-        goal = at(moment)
-        while self.bell.at and self.bell.at <= goal:
-            self.time.move_to(max(self.bell.at, datetime.now(UTC)))
-            await self.ring()
-        self.time.move_to(goal)
-
-    async def ring(self) -> None:
-        self.bell.rang()
-        await self.quiet()
-
-    async def set_clock(self, moment: str) -> None:
-        """Set the clock of the machine while the daemon runs."""
-        self.time.move_to(at(moment))
-        self.bell.stepped()
-        await self.quiet()
-
-    async def quiet(self) -> None:
-        """Let the loop turn until the engine has done what it was rung for."""
-        for _ in range(5):
-            await asyncio.sleep(0)
-            ours = [task for task in asyncio.all_tasks() if task.get_name() in ("slot claims", "clock set")]
-            await asyncio.gather(*ours)
-
-    async def finish(self, *runs: Run) -> None:
-        """Live these runs to a good end."""
-        for run in runs:
-            taken = await self.journal.take(run.id, owner="test")
-            assert taken
-            await self.journal.end(taken.to(Status.SUCCEEDED, ended=datetime.now(UTC), report="said"))
-
-    async def rows(self, name: str | None = None) -> list[str]:
-        """Return the ledger in words, oldest first."""
-        return [
-            f"{row.first:%d %H:%M}"
-            + (f" to {row.last:%d %H:%M}, {row.count}" if row.count > 1 else "")
-            + f" {row.outcome}"
-            + (f" {row.reason}" if row.reason else "")
-            for row in reversed(await self.journal.slots(name))
-        ]
-
-    @property
-    def started(self) -> list[str]:
-        return [f"{run.routine} {run.slot:%d %H:%M}" for run in self.submitted]
-
-
-def at(text: str) -> datetime:
-    """Return a moment of January 2026, or the one that is written out."""
-    return datetime.fromisoformat(text if "-" in text else f"2026-01-{text.replace(' ', 'T')}").replace(tzinfo=UTC)
-
-
-@pytest.fixture
-def time() -> Iterator[FrozenDateTimeFactory]:
-    with freeze_time("2026-01-01 08:00", real_asyncio=True) as frozen:
-        yield frozen
-
-
-@pytest.fixture
-async def house(tmp_path: Path, time: FrozenDateTimeFactory) -> AsyncIterator[House]:
-    house = House(tmp_path, time)
-    yield house
-    if house.db:
-        await house.engine.stop()
-        await house.crash()
-
+from tests.clockwork import HALF_HOURLY, NINE, House, at, loaded, routine
 
 # --- outages ---------------------------------------------------------------------------------------
 

@@ -19,11 +19,9 @@ from daemon.run import live
 from daemon.schedule import Schedule
 from daemon.store import Database, Journal
 from daemon.tools import shell
-from tests.test_engine import House as Ledger
-from tests.test_engine import at, house, routine, time  # noqa: F401  fixtures
+from tests.clockwork import House as Ledger
+from tests.clockwork import at, routine
 from tests.test_run import START, House
-
-ledger = house
 
 # --- command
 
@@ -229,24 +227,24 @@ def greeting(**gate):
     )
 
 
-async def speak(ledger: Ledger, delivered: bool | None = True) -> None:
+async def speak(house: Ledger, delivered: bool | None = True) -> None:
     """Live what is queued; its report arrives, is lost, or is still on its way (None)."""
-    for run in await ledger.journal.active():
-        taken = await ledger.journal.take(run.id, owner="test")
+    for run in await house.journal.active():
+        taken = await house.journal.take(run.id, owner="test")
         now = datetime.now(UTC)
-        await ledger.journal.end(taken.to(Status.SUCCEEDED, ended=now, report="Hello."), [("log", {})])
-        for delivery in await ledger.journal.deliveries(run=run.id):
+        await house.journal.end(taken.to(Status.SUCCEEDED, ended=now, report="Hello."), [("log", {})])
+        for delivery in await house.journal.deliveries(run=run.id):
             if delivered:
-                await ledger.journal.delivered(delivery.id, "said")
+                await house.journal.delivered(delivery.id, "said")
             elif delivered is False:
-                await ledger.journal.delivery_failed(delivery.id, "nobody there", None)
+                await house.journal.delivery_failed(delivery.id, "nobody there", None)
 
 
-async def through_the_day(ledger: Ledger, day: str = "02", **how) -> list[str]:
+async def through_the_day(house: Ledger, day: str = "02", **how) -> list[str]:
     for half_hour in range(16, 43):
-        await ledger.reach(f"{day} {half_hour // 2:02}:{half_hour % 2 * 30:02}")
-        await speak(ledger, **how)
-    return [run.slot.strftime("%H:%M") for run in ledger.submitted if run.slot.strftime("%d") == day]
+        await house.reach(f"{day} {half_hour // 2:02}:{half_hour % 2 * 30:02}")
+        await speak(house, **how)
+    return [run.slot.strftime("%H:%M") for run in house.submitted if run.slot.strftime("%d") == day]
 
 
 def drawn(day: str = "02") -> list[str]:
@@ -254,70 +252,70 @@ def drawn(day: str = "02") -> list[str]:
     return [f"{slot:%H:%M}" for slot in moments(schedule, "heartbeat", 2, at(f"{day} 12:00"))]
 
 
-async def settle_in(ledger: Ledger, **gate) -> None:
+async def settle_in(house: Ledger, **gate) -> None:
     """Boot in the evening, when the day's moments are over."""
-    ledger.time.move_to(at("01 22:00"))
-    await ledger.boot(greeting(**gate))
+    house.time.move_to(at("01 22:00"))
+    await house.boot(greeting(**gate))
 
 
-async def test_a_heartbeat_speaks_at_its_moments_and_lets_all_other_slots_pass(ledger: Ledger) -> None:
-    await settle_in(ledger)
-    assert await through_the_day(ledger) == drawn()
-    assert all("skipped gate" in row or "ran" in row or "quiet_hours" in row for row in await ledger.rows())
+async def test_a_heartbeat_speaks_at_its_moments_and_lets_all_other_slots_pass(house: Ledger) -> None:
+    await settle_in(house)
+    assert await through_the_day(house) == drawn()
+    assert all("skipped gate" in row or "ran" in row or "quiet_hours" in row for row in await house.rows())
 
 
-async def test_a_restart_draws_no_new_lots(ledger: Ledger) -> None:
-    await settle_in(ledger)
+async def test_a_restart_draws_no_new_lots(house: Ledger) -> None:
+    await settle_in(house)
     first, second = drawn()
-    await ledger.reach(f"02 {first}")
-    await speak(ledger)
-    await settle_in(ledger)
-    assert await through_the_day(ledger) == [first, second]
+    await house.reach(f"02 {first}")
+    await speak(house)
+    await house.boot(greeting())
+    assert await through_the_day(house) == [first, second]
 
 
-async def test_a_greeting_that_did_not_arrive_is_tried_again_at_the_next_slot(ledger: Ledger) -> None:
-    await settle_in(ledger)
+async def test_a_greeting_that_did_not_arrive_is_tried_again_at_the_next_slot(house: Ledger) -> None:
+    await settle_in(house)
     first, _ = drawn()
-    await ledger.reach(f"02 {first}")
-    await speak(ledger, delivered=False)
-    await ledger.reach((at(f"02 {first}") + timedelta(minutes=30)).isoformat()[:16])
-    await speak(ledger)
-    await ledger.reach((at(f"02 {first}") + timedelta(minutes=60)).isoformat()[:16])
-    greeted = [run for run in ledger.submitted if run.slot >= at("02 00:00")]
+    await house.reach(f"02 {first}")
+    await speak(house, delivered=False)
+    await house.reach((at(f"02 {first}") + timedelta(minutes=30)).isoformat()[:16])
+    await speak(house)
+    await house.reach((at(f"02 {first}") + timedelta(minutes=60)).isoformat()[:16])
+    greeted = [run for run in house.submitted if run.slot >= at("02 00:00")]
     assert len(greeted) == 2, "the second one arrived and has used the moment up"
 
 
-async def test_a_greeting_on_its_way_is_not_repeated(ledger: Ledger) -> None:
-    await settle_in(ledger)
-    assert await through_the_day(ledger, delivered=None) == drawn()
+async def test_a_greeting_on_its_way_is_not_repeated(house: Ledger) -> None:
+    await settle_in(house)
+    assert await through_the_day(house, delivered=None) == drawn()
 
 
-async def test_a_silent_run_leaves_the_moment_open(ledger: Ledger) -> None:
-    await settle_in(ledger)
+async def test_a_silent_run_leaves_the_moment_open(house: Ledger) -> None:
+    await settle_in(house)
     first, _ = drawn()
-    await ledger.reach(f"02 {first}")
-    (run,) = [run for run in await ledger.journal.active() if run.slot == at(f"02 {first}")]
-    taken = await ledger.journal.take(run.id, owner="test")
-    await ledger.journal.end(taken.to(Status.SUCCEEDED, ended=at(f"02 {first}"), silent=True), [("log", {})])
+    await house.reach(f"02 {first}")
+    (run,) = [run for run in await house.journal.active() if run.slot == at(f"02 {first}")]
+    taken = await house.journal.take(run.id, owner="test")
+    await house.journal.end(taken.to(Status.SUCCEEDED, ended=at(f"02 {first}"), silent=True), [("log", {})])
     following = at(f"02 {first}") + timedelta(minutes=30)
-    await ledger.reach(following.isoformat()[:16])
-    assert ledger.submitted[-1].slot == following
+    await house.reach(following.isoformat()[:16])
+    assert house.submitted[-1].slot == following
 
 
-async def test_a_busy_operator_moves_the_greeting_and_two_are_never_said_in_a_row(ledger: Ledger) -> None:
-    await settle_in(ledger, idle="4h")
+async def test_a_busy_operator_moves_the_greeting_and_two_are_never_said_in_a_row(house: Ledger) -> None:
+    await settle_in(house, idle="4h")
     _, second = drawn()
     seen = at(f"02 {second}") - timedelta(minutes=10)
-    await ledger.journal.remember("operator_seen", seen.isoformat())
-    await ledger.reach(seen.isoformat()[:16])
-    before = len(ledger.submitted)
-    await speak(ledger)
-    await ledger.reach((seen + timedelta(hours=3)).isoformat()[:16])
-    assert len(ledger.submitted) == before, "somebody is at work"
+    await house.journal.remember("operator_seen", seen.isoformat())
+    await house.reach(seen.isoformat()[:16])
+    before = len(house.submitted)
+    await speak(house)
+    await house.reach((seen + timedelta(hours=3)).isoformat()[:16])
+    assert len(house.submitted) == before, "somebody is at work"
 
 
-async def test_a_moment_before_the_routine_was_there_is_past(ledger: Ledger) -> None:
+async def test_a_moment_before_the_routine_was_there_is_past(house: Ledger) -> None:
     first, second = drawn()
-    ledger.time.move_to(at(f"02 {first}") + timedelta(minutes=1))
-    await ledger.boot(greeting())
-    assert await through_the_day(ledger) == [second]
+    house.time.move_to(at(f"02 {first}") + timedelta(minutes=1))
+    await house.boot(greeting())
+    assert await through_the_day(house) == [second]
