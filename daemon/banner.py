@@ -44,9 +44,8 @@ def banner(app: App) -> str:
         lines.append(f"  and {len(engine.faults) - MANY} more that are invalid: agentctl list")
     if not (engine.routines or engine.faults):
         lines.append(f"  none in {place.config.routines_path}")
-    example = next(iter(sorted(engine.routines)), None)
-    if example:
-        lines += ["", f"In another terminal: agentctl run {example}, agentctl list, agentctl logs -f. Ctrl-C stops."]
+    first = f"agentctl run {shown[0]}" if shown else "agentctl status"
+    lines += ["", f"In another terminal: {first}, agentctl list, agentctl logs -f. Ctrl-C stops."]
     return "\n".join(lines)
 
 
