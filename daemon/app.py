@@ -35,9 +35,11 @@ from daemon.host import Providers, RunHost
 from daemon.ledger import schedule_of
 from daemon.log import configure
 from daemon.memory import Memory
+from daemon.memory.keeper import Keeper
 from daemon.models import Json, Run, new_id
 from daemon.notify import Notifier
 from daemon.policy import Policy
+from daemon.recollection import remember, retention_of
 from daemon.redact import Secrets
 from daemon.reload import Reloads
 from daemon.routines import Loaded, against, load_folder
@@ -107,7 +109,10 @@ class App:
             database = await Database.open(place.state / "agentd.db")
             try:
                 app.journal = Journal(database, clock=app.clock.now)
-                app.memory = Memory(database, clock=app.clock.now)
+                app.memory = remember(
+                    database, config, place.env, place.secrets, clock=app.clock.now, zone=lambda: app.zone
+                )
+                await app.memory.open()
                 app.events = Events()
                 app._retired = []
                 app.providers = Providers(config, place.env, place.secrets)
@@ -133,6 +138,7 @@ class App:
                     yield app
                 finally:
                     app.events.close()
+                    await app.memory.close()
                     for providers in (app.providers, *app._retired):
                         await providers.close()
             finally:
@@ -381,6 +387,8 @@ class App:
             reloads = Reloads(self.reload, self._definition_folders)
             loop.add_signal_handler(signal.SIGHUP, reloads.ring)
             notifier.send("READY=1", f"STATUS={len(self.engine.routines)} routines")
+            keeper = Keeper(self.memory, clock=self.clock.now, retention=lambda: retention_of(self.config))
+            background.append(tasks.create_task(keeper.run(), name="memory keeper"))
             await announce(self)
             await stop.wait()
             notifier.send("STOPPING=1")

@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
@@ -168,6 +169,41 @@ class LogConfig(Table):
     """How many of those set aside stay."""
 
 
+class MemoryConfig(Table):
+    """What is remembered of runs, for how long, and what helps to find it again."""
+
+    keep_tools: SomeDuration = timedelta(days=90)
+    """How long calls and outputs of tools stay whole; then their beginnings stay (the journal has the rest)."""
+    keep_reasoning: SomeDuration = timedelta(days=30)
+    """Likewise for what a model thought."""
+    keep_runs: SomeDuration | None = None
+    """How long archived runs stay at all; by default for ever."""
+    keep_daily: SomeDuration | None = None
+    """How long items of the category daily stay after their last change; by default for ever. Pinned ones stay."""
+    keep_conversation: SomeDuration | None = None
+    """Likewise for items of the category conversation: one line per archived run."""
+    summarise: bool = False
+    """Ask the routine's model, once per archived run, for a summary and the facts in it; costs tokens of its budget."""
+    mirror: bool = False
+    """Keep MEMORY.md in the workspace: pinned and core items, to be read and edited. Takes a restart."""
+    embedder: Literal["none", "openai_compatible", "onnx"] = "none"
+    """What finds texts by their meaning besides their words. Takes a restart, like the keys below."""
+    model: Name | None = None
+    """Embedder openai_compatible: the model's name."""
+    base_url: Annotated[str, AfterValidator(_address)] | None = None
+    """Embedder openai_compatible: the server's address."""
+    model_file: Name | None = None
+    """Embedder onnx: the model, a file of yours, relative to this one."""
+    tokenizer_file: Name | None = None
+    """Embedder onnx: its tokenizer; by default tokenizer.json beside the model."""
+    api_key: SecretStr | None = Field(default=None, min_length=1)
+    """Embedder openai_compatible: the key itself, if this file is yours alone (0600)."""
+    api_key_file: Name | None = None
+    """A file that holds the key (yours, 0600)."""
+    api_key_env: Name | None = None
+    """An environment variable that holds the key."""
+
+
 class Config(Table):
     """Everything config.toml may say."""
 
@@ -185,6 +221,7 @@ class Config(Table):
     providers: dict[str, ProviderConfig] = Field(default_factory=dict)
     daemon: DaemonConfig = DaemonConfig()
     log: LogConfig = LogConfig()
+    memory: MemoryConfig = MemoryConfig()
 
     _file: Path = PrivateAttr(default=Path("config.toml"))
 
@@ -219,6 +256,22 @@ class Config(Table):
             return ProviderConfig(kind="offline")
         return self.providers[name]
 
+    def memory_secret(self, env: Mapping[str, str]) -> SecretStr | None:
+        """Return the key of the embedder; None if it needs none; ConfigError if it is missing."""
+        memory = self.memory
+        way = ProviderConfig(
+            kind="open_source",
+            api_key=memory.api_key,
+            api_key_file=memory.api_key_file,
+            api_key_env=memory.api_key_env,
+        )
+        try:
+            return way.secret("memory", env=env, folder=self.folder, file=display(self.file))
+        except ConfigError as error:
+            raise ConfigError(
+                *(replace(fault, key=fault.key.removeprefix("providers.")) for fault in error.faults)
+            ) from None
+
     @property
     def provider_names(self) -> frozenset[str]:
         return frozenset({*self.providers, "offline"})
@@ -234,6 +287,8 @@ def load_config(path: Path) -> Config:
     for name, provider in config.providers.items():
         if provider.api_key is not None:
             _refuse_if_open(path, display(path), f"providers.{name}.api_key")
+    if config.memory.api_key is not None:
+        _refuse_if_open(path, display(path), "memory.api_key")
     return config
 
 
@@ -272,12 +327,21 @@ def _keys_of_one_kind(config: Config) -> Iterator[Conflict]:
                 yield Conflict(dotted("providers", name, key), f"only kind {kind} takes it", value)
 
 
+def _embedder_complete(config: Config) -> Iterator[Conflict]:
+    memory = config.memory
+    needs = {"openai_compatible": ("model", "base_url"), "onnx": ("model_file",)}.get(memory.embedder, ())
+    for key in needs:
+        if getattr(memory, key) is None:
+            yield Conflict(dotted("memory", key), f"is missing; embedder {memory.embedder} needs it")
+
+
 RULES = (
     Rule(("provider", "providers.*"), _known_provider),
     Rule(("providers.*",), _sound_names),
     Rule(("providers.*.kind", "providers.*.model"), _model_where_needed),
     Rule(("providers.*.kind", "providers.*.base_url"), _address_where_needed),
     Rule(("providers.*.kind", "providers.*.api", "providers.*.region", "providers.*.replies"), _keys_of_one_kind),
+    Rule(("memory.embedder", "memory.model", "memory.base_url", "memory.model_file"), _embedder_complete),
 )
 
 

@@ -26,8 +26,17 @@ WEIGHTS = (1.0, 0.35, 0.2, 0.5, 0.5)
 _REACH = 2
 _CONTEXT_CHARACTERS = 400
 
+# As in store/sql/002_memory.sql; a test holds them equal.
+CREATE = """
+CREATE VIRTUAL TABLE memory_fts USING fts5 (
+    body, earlier, later, who, date,
+    content = '', tokenize = 'porter unicode61 remove_diacritics 2'
+)
+"""
+
 _STATE = "memory.index"
 _BATCH = 500  # segments: about 50 ms
+_MERGED = 200  # pages written by a part of a merge
 
 # English whatever the locale, unlike strftime's.
 _MONTHS = (
@@ -59,11 +68,23 @@ class Indexable(NamedTuple):
 
 
 class State(NamedTuple):
-    """How far the index is: runs above `low` and up to `high` are not in it yet."""
+    """How far the index is: runs above `low` and up to `high`, and items likewise, are not in it yet."""
 
     version: int = 0
     low: int = 0
     high: int = 0
+    low_item: int = 0
+    high_item: int = 0
+
+    @property
+    def whole(self) -> bool:
+        return self.version == VERSION and self.low >= self.high and self.low_item >= self.high_item
+
+    def holds_run(self, run: int) -> bool:
+        return not self.low < run <= self.high
+
+    def holds_item(self, id_: int) -> bool:
+        return not self.low_item < id_ <= self.high_item
 
 
 def add_run(connection: sqlite3.Connection, run: int) -> None:
@@ -84,12 +105,14 @@ def remove_segments(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
 
 
 def add_item(connection: sqlite3.Connection, id_: int, key: str, text: str, updated: int) -> None:
-    _insert(connection, [_of_item(id_, key, text, updated)])
+    if state(connection).holds_item(id_):  # else its turn will come
+        _insert(connection, [_of_item(id_, key, text, updated)])
 
 
 def remove_item(connection: sqlite3.Connection, id_: int, key: str, text: str, updated: int) -> None:
     """Take an item out of the index, given exactly what it was indexed with."""
-    _delete(connection, [_of_item(id_, key, text, updated)])
+    if state(connection).holds_item(id_):
+        _delete(connection, [_of_item(id_, key, text, updated)])
 
 
 def state(connection: sqlite3.Connection) -> State:
@@ -97,36 +120,117 @@ def state(connection: sqlite3.Connection) -> State:
     return State(*json.loads(row[0])) if row else State()
 
 
+def _keep_state(connection: sqlite3.Connection, value: State) -> None:
+    connection.execute(
+        "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        (_STATE, json.dumps(value)),
+    )
+
+
+def begin(connection: sqlite3.Connection) -> bool:
+    """Empty an index that was made by other rules than ours; tell whether something is left to index.
+
+    It has to come before any other write: what was put in by other rules cannot be taken out by ours.
+    """
+    if state(connection).version != VERSION:
+        connection.execute("INSERT INTO memory_fts (memory_fts) VALUES ('delete-all')")
+        _keep_state(connection, _nothing_done(connection))
+    return not state(connection).whole
+
+
+def renew(connection: sqlite3.Connection) -> None:
+    """Put an empty index in the place of one that is damaged or gone; to be run outside any transaction."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("DROP TABLE IF EXISTS memory_fts")
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        _cut_out(connection)
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(CREATE)
+    _keep_state(connection, _nothing_done(connection))
+    connection.execute("COMMIT")
+
+
+def _cut_out(connection: sqlite3.Connection) -> None:
+    """Remove the index where even dropping it fails: its tables leave the schema, their pages are left behind."""
+    connection.execute("PRAGMA writable_schema = ON")
+    try:
+        connection.execute("DELETE FROM sqlite_master WHERE name = 'memory_fts' OR name GLOB 'memory_fts_*'")
+    finally:
+        connection.execute("PRAGMA writable_schema = RESET")
+    connection.execute("VACUUM")
+
+
+def _nothing_done(connection: sqlite3.Connection) -> State:
+    (run,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_run").fetchone()
+    (item,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_item").fetchone()
+    return State(VERSION, 0, run, 0, item)
+
+
 def rebuild_some(connection: sqlite3.Connection) -> bool:
     """Do a part of what is left to do on the index, and tell whether nothing is left.
 
     A part is short, so that the journal, which shares the connection, never waits long; others may write in between.
     """
+    begin(connection)
     found = state(connection)
-    if found.version != VERSION:
-        (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_run").fetchone()
-        found = State(VERSION, 0, last)
-        connection.execute("INSERT INTO memory_fts (memory_fts) VALUES ('delete-all')")
-        _insert(
-            connection, (_of_item(*row) for row in connection.execute("SELECT id, key, text, updated FROM memory_item"))
-        )
-    elif found.low >= found.high:
+    if found.low_item < found.high_item:
+        found = found._replace(low_item=_items_after(connection, found))
+    elif found.low < found.high:
+        found = found._replace(low=_runs_after(connection, found))
+    else:
         return True
-    low, done = found.low, 0
-    runs = connection.execute("SELECT id FROM memory_run WHERE id > ? AND id <= ? ORDER BY id", (low, found.high))
+    _keep_state(connection, found)
+    return found.whole
+
+
+def _items_after(connection: sqlite3.Connection, found: State) -> int:
+    rows = connection.execute(
+        "SELECT id, key, text, updated FROM memory_item WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
+        (found.low_item, found.high_item, _BATCH),
+    ).fetchall()
+    _insert(connection, (_of_item(*row) for row in rows))
+    return rows[-1][0] if len(rows) == _BATCH else found.high_item
+
+
+def _runs_after(connection: sqlite3.Connection, found: State) -> int:
+    done = 0
+    runs = connection.execute("SELECT id FROM memory_run WHERE id > ? AND id <= ? ORDER BY id", (found.low, found.high))
     for (run,) in runs:
         add_run(connection, run)
         (count,) = connection.execute("SELECT count(*) FROM memory_segment WHERE memory_run = ?", (run,)).fetchone()
-        low, done = run, done + count
+        done += count
         if done >= _BATCH:
-            break
-    else:
-        low = found.high
+            return int(run)
+    return found.high
+
+
+def merge_some(connection: sqlite3.Connection, first: bool) -> bool:
+    """Do a part of what makes the index one tree, in which nothing deleted is left; tell whether there was none.
+
+    https://sqlite.org/fts5.html#the_merge_command: a negative number begins it, positive ones go on.
+    """
+    before = connection.total_changes
     connection.execute(
-        "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        (_STATE, json.dumps(found._replace(low=low))),
+        "INSERT INTO memory_fts (memory_fts, rank) VALUES ('merge', ?)", (-_MERGED if first else _MERGED,)
     )
-    return low >= found.high
+    return connection.total_changes - before < 2
+
+
+def faults(connection: sqlite3.Connection) -> list[str]:
+    """Return what is wrong with the index, by its own check and by counting; it reads all of it."""
+    found = state(connection)
+    connection.execute("INSERT INTO memory_fts (memory_fts) VALUES ('integrity-check')")
+    (indexed,) = connection.execute("SELECT count(*) FROM memory_fts_docsize").fetchone()
+    (texts,) = connection.execute(
+        "SELECT (SELECT count(*) FROM memory_item WHERE NOT (id > ? AND id <= ?)) + (SELECT count(*)"
+        " FROM memory_segment WHERE superseded IS NULL AND NOT (memory_run > ? AND memory_run <= ?))",
+        (found.low_item, found.high_item, found.low, found.high),
+    ).fetchone()
+    return [] if indexed == texts else [f"the index holds {indexed} texts where there are {texts}"]
 
 
 def documents(rows: Sequence[Indexable], wanted: Container[int]) -> Iterator[Document]:
@@ -146,10 +250,10 @@ def documents(rows: Sequence[Indexable], wanted: Container[int]) -> Iterator[Doc
 
 def _of_segments(connection: sqlite3.Connection, ids: Iterable[int]) -> Iterator[Document]:
     """Yield what is, or would be, indexed of single segments; of those still pending, nothing is."""
-    _, low, high = state(connection)
+    found = state(connection)
     for id_ in ids:
         (run,) = connection.execute("SELECT memory_run FROM memory_segment WHERE id = ?", (id_,)).fetchone()
-        if not low < run <= high:
+        if found.holds_run(run):
             around = (run, id_ - _REACH, id_ + _REACH)
             yield from documents(_rows(connection, "s.memory_run = ? AND s.id BETWEEN ? AND ?", around), {id_})
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from typing import NamedTuple
+from datetime import UTC, datetime, tzinfo
+from typing import Any, NamedTuple
 
-from daemon.errors import Refused
-from daemon.memory import context, index, rows
+from daemon.errors import NotFound, Refused
+from daemon.memory import context, rows, stats
+from daemon.memory.meaning import Meaning
 from daemon.memory.pieces import Segment, pieces
-from daemon.memory.retrieve import search
+from daemon.memory.retrieve import Hit, fused, search
+from daemon.memory.shelf import Shelf
 from daemon.memory.texts import chunk
-from daemon.models import Anchor, ExpandedContext, MemoryChunk
+from daemon.models import Anchor, ExpandedContext, Json, MemoryChunk
 from daemon.store.database import Database
 from daemon.store.rows import clean, moment, stamp
 
@@ -35,79 +37,142 @@ class Item(NamedTuple):
     tainted: bool
     created: datetime
     updated: datetime
+    pinned: bool = False
 
 
 class Memory:
-    """Keep items and runs, and find them again; in English and Chinese, without a server or a model."""
+    """Keep items and runs, and find them again; in English and Chinese, without a server or a model.
 
-    def __init__(self, db: Database, *, clock: Callable[[], datetime]) -> None:
-        self._db = db
-        self._clock = clock
+    `zone` is that of whoever asks about yesterday. Call `open` before anything else.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        *,
+        clock: Callable[[], datetime],
+        zone: Callable[[], tzinfo] = lambda: UTC,
+        meaning: Meaning | None = None,
+    ) -> None:
+        self.shelf = Shelf(db)
+        self._clock, self._zone = clock, zone
+        self.meaning = meaning
+        self.changed = asyncio.Event()
+        """Rung whenever an item or a run was kept; whoever waits for it clears it."""
+
+    async def open(self) -> None:
+        """Make the index ready to be written to; indexing anew, if it has to be, is left to `refresh`."""
+        await self.shelf.begin()
+
+    async def close(self) -> None:
+        """Let go of the embedder; the database is its owner's."""
+        if self.meaning:
+            await self.meaning.close()
+
+    # --- items ---
 
     async def store(
         self, key: str, content: str, *, category: str = "core", run: str | None = None, tainted: bool = False
     ) -> None:
         """Keep `content` under `key`, in place of what was there; Refused says why it cannot be kept."""
-        key, text, now = _checked_key(key), clean(content).strip(), stamp(self._clock())
+        key, text, now = checked_key(key), checked_text(key, content), stamp(self._clock())
         if category not in CATEGORIES:
             msg = f"{category!r} is not a category of items; there are {', '.join(CATEGORIES)}"
-            raise Refused(msg)
-        if not text:
-            msg = f"there is nothing to keep under {key!r}; to delete an item, forget it"
-            raise Refused(msg)
-        if len(text) > MAX_ITEM:
-            msg = (
-                f"an item holds at most {MAX_ITEM} characters, this has {len(text)}: keep the essence, or write a file"
-            )
             raise Refused(msg)
 
         def work(connection: sqlite3.Connection) -> None:
             rows.put_item(connection, key=key, text=text, category=category, run=run, tainted=tainted, now=now)
 
-        await self._db.write(work)
+        await self.shelf.write(work)
+        self.changed.set()
 
     async def get(self, key: str) -> str | None:
         """Return what is kept under exactly this key."""
-        found = await self._db.read(lambda connection: rows.item(connection, clean(key).strip()))
+        found = await self.shelf.read(lambda connection: rows.item(connection, clean(key).strip()))
         return found.text if found else None
 
     async def forget(self, key: str) -> bool:
         """Delete the item with this key; tell whether there was one."""
-        return await self._db.write(lambda connection: rows.drop_item(connection, clean(key).strip()))
+        gone = await self.shelf.write(lambda connection: rows.drop_item(connection, clean(key).strip()))
+        self.changed.set()
+        return gone
+
+    async def pin(self, key: str, pinned: bool = True) -> None:
+        """Let no retention take the item with this key, or let it again; NotFound."""
+        if not await self.shelf.write(lambda connection: rows.pin(connection, clean(key).strip(), pinned)):
+            msg = f"nothing is kept under {key!r}; `agentctl memory list` shows what is"
+            raise NotFound(msg)
+        self.changed.set()
 
     async def items(self, category: str | None = None, limit: int = 100) -> list[Item]:
         """Return items, of one category or all, those changed last first."""
-        found = await self._db.read(lambda connection: rows.items(connection, category, limit))
-        return [
-            Item(
-                each.key,
-                each.text,
-                each.category,
-                each.run_id,
-                bool(each.tainted),
-                moment(each.created),
-                moment(each.updated),
-            )
-            for each in found
-        ]
+        return [item_of(row) for row in await self.shelf.read(lambda each: rows.items(each, category, limit))]
 
-    async def retrieve(self, query: str, limit: int = 10, *, exclude_run: str | None = None) -> list[MemoryChunk]:
-        """Return what fits the question best, best first."""
-        hits = await self._db.read(lambda connection: search(connection, query, limit, exclude_run=exclude_run))
+    async def seed(self, seeds: Mapping[str, str]) -> None:
+        """Keep what is to be known from the start: key and text."""
+        now = stamp(self._clock())
+        await self.shelf.write(lambda connection: rows.seed(connection, seeds.items(), "core", now))
+
+    # --- finding ---
+
+    async def retrieve(
+        self, query: str | Sequence[str], limit: int = 10, *, exclude_run: str | None = None
+    ) -> list[MemoryChunk]:
+        """Return what fits the question best, best first; of several questions, what fits any of them."""
+        hits = await self.search(query, limit, exclude_run=exclude_run)
         return [chunk(hit.text, hit.relevance) for hit in hits]
 
-    async def expand(self, anchor: Anchor, window: int = 1) -> ExpandedContext:
-        """Return a remembered text with what stood around it; raises NotFound."""
-        return await self._db.read(lambda connection: context.expand(connection, anchor, window))
+    async def search(self, query: str | Sequence[str], limit: int = 10, *, exclude_run: str | None = None) -> list[Hit]:
+        """Do the same, and say of each hit why it was found."""
+        queries = [query] if isinstance(query, str) else list(query)
+        found = [await self._asked(each, limit, exclude_run=exclude_run) for each in queries]
+        return found[0] if len(found) == 1 else fused(found, limit)
 
     async def excerpt(self, query: str, *, limit: int = 10, tokens: int = 800, exclude_run: str | None = None) -> str:
         """Return what fits the question as text for a prompt: merged, dated, fenced, capped; empty if nothing does."""
+        text: str = await self._asked(
+            query,
+            limit,
+            exclude_run=exclude_run,
+            caps=(PER_RUN, PER_ROUTINE),
+            told=lambda connection, hits: context.excerpt(connection, hits, tokens),
+        )
+        return text
 
-        def work(connection: sqlite3.Connection) -> str:
-            hits = search(connection, query, limit, exclude_run=exclude_run, per_run=PER_RUN, per_routine=PER_ROUTINE)
-            return context.excerpt(connection, hits, tokens)
+    async def _asked(
+        self,
+        query: str,
+        limit: int,
+        *,
+        exclude_run: str | None,
+        caps: tuple[int | None, int | None] = (None, None),
+        told: Callable[[sqlite3.Connection, list[Hit]], Any] = lambda _connection, hits: hits,
+    ) -> Any:
+        """Return what becomes of the hits, in the same look at the database."""
+        meant = await self.meaning.of(query) if self.meaning else None
+        now = self._clock().astimezone(self._zone())
+        per_run, per_routine = caps
 
-        return await self._db.read(work)
+        def work(connection: sqlite3.Connection) -> Any:
+            hits = search(
+                connection,
+                query,
+                limit,
+                now=now,
+                meant=meant,
+                exclude_run=exclude_run,
+                per_run=per_run,
+                per_routine=per_routine,
+            )
+            return told(connection, hits)
+
+        return await self.shelf.read(work)
+
+    async def expand(self, anchor: Anchor, window: int = 1) -> ExpandedContext:
+        """Return a remembered text with what stood around it; raises NotFound."""
+        return await self.shelf.read(lambda connection: context.expand(connection, anchor, window))
+
+    # --- runs ---
 
     def archive(
         self,
@@ -134,24 +199,51 @@ class Memory:
                 pieces=list(pieces(routine, segments)),
             )
 
-        return self._db.submit(work)
+        self.changed.set()
+        return self.shelf.submit(work)
 
-    async def seed(self, seeds: Mapping[str, str]) -> None:
-        """Bring the index up to date, and keep what is to be known from the start: key and text."""
-        await self.refresh()
-        now = stamp(self._clock())
-        await self._db.write(lambda connection: rows.seed(connection, seeds.items(), "core", now))
+    # --- keeping it in order ---
 
     async def refresh(self) -> None:
-        """Index what a change of the index's rules left to index anew, part by part; usually nothing."""
-        done = False
-        while not done:
-            done = await self._db.write(index.rebuild_some)
+        """Index what is left to index, part by part; usually nothing."""
+        await self.shelf.refresh()
+
+    async def stats(self) -> Json:
+        """Return how much there is of everything, and how far the index is."""
+        return await self.shelf.read(lambda connection: stats.counts(connection)) | {
+            "embedder": self.meaning.describe() if self.meaning else None
+        }
 
 
-def _checked_key(key: str) -> str:
+def item_of(row: rows.Item) -> Item:
+    return Item(
+        row.key,
+        row.text,
+        row.category,
+        row.run_id,
+        bool(row.tainted),
+        moment(row.created),
+        moment(row.updated),
+        bool(row.pinned),
+    )
+
+
+def checked_key(key: str) -> str:
+    """Return the key as it is kept; Refused if it is none."""
     key = clean(key).strip()
     if not key or len(key) > MAX_KEY or not key.isprintable():
         msg = f"a key is 1 to {MAX_KEY} printable characters, found {key[:60]!r}"
         raise Refused(msg)
     return key
+
+
+def checked_text(key: str, content: str) -> str:
+    """Return the text of an item as it is kept; Refused if there is none, or too much."""
+    text = clean(content).strip()
+    if not text:
+        msg = f"there is nothing to keep under {key!r}; to delete an item, forget it"
+        raise Refused(msg)
+    if len(text) > MAX_ITEM:
+        msg = f"an item holds at most {MAX_ITEM} characters, this has {len(text)}: keep the essence, or write a file"
+        raise Refused(msg)
+    return text

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from daemon.memory import index
+from daemon.memory import index, vectors
 from daemon.memory.pieces import Piece
 
 
@@ -21,12 +21,13 @@ class Item(NamedTuple):
     category: str
     run_id: str | None
     tainted: int
+    pinned: int
     created: int
     updated: int
     text: str
 
 
-_ITEM = "id, key, category, run_id, tainted, created, updated, text"
+_ITEM = "id, key, category, run_id, tainted, pinned, created, updated, text"
 
 
 def item(connection: sqlite3.Connection, key: str) -> Item | None:
@@ -36,11 +37,14 @@ def item(connection: sqlite3.Connection, key: str) -> Item | None:
 
 def items(connection: sqlite3.Connection, category: str | None, limit: int) -> list[Item]:
     """Return items, those changed last first."""
-    rows = connection.execute(
-        f"SELECT {_ITEM} FROM memory_item WHERE ? IS NULL OR category = ?"  # noqa: S608
-        " ORDER BY updated DESC, id DESC LIMIT ?",
-        (category, category, limit),
+    return items_in(
+        connection, "? IS NULL OR category = ? ORDER BY updated DESC, id DESC LIMIT ?", (category, category, limit)
     )
+
+
+def items_in(connection: sqlite3.Connection, condition: str, values: tuple[object, ...] = ()) -> list[Item]:
+    """Return the items that `SELECT … FROM memory_item WHERE` with this condition finds."""
+    rows = connection.execute(f"SELECT {_ITEM} FROM memory_item WHERE {condition}", values)  # noqa: S608
     return [Item(*row) for row in rows]
 
 
@@ -51,6 +55,7 @@ def put_item(
     old = item(connection, key)
     if old is not None:
         index.remove_item(connection, old.id, old.key, old.text, old.updated)
+        vectors.drop(connection, [-old.id])
     (id_,) = connection.execute(
         "INSERT INTO memory_item (key, category, run_id, tainted, created, updated, text) VALUES (?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (key) DO UPDATE SET category = excluded.category, run_id = excluded.run_id,"
@@ -66,8 +71,14 @@ def drop_item(connection: sqlite3.Connection, key: str) -> bool:
     if old is None:
         return False
     index.remove_item(connection, old.id, old.key, old.text, old.updated)
+    vectors.drop(connection, [-old.id])
     connection.execute("DELETE FROM memory_item WHERE id = ?", (old.id,))
     return True
+
+
+def pin(connection: sqlite3.Connection, key: str, pinned: bool) -> bool:
+    """Let no retention take an item, or let it again; tell whether there is one."""
+    return connection.execute("UPDATE memory_item SET pinned = ? WHERE key = ?", (pinned, key)).rowcount > 0
 
 
 def seed(connection: sqlite3.Connection, seeds: Iterable[tuple[str, str]], category: str, now: int) -> None:
@@ -117,6 +128,7 @@ def _supersede(connection: sqlite3.Connection, digest: int, owner: int, by: int)
     ]
     if old:
         index.remove_segments(connection, old)
+        vectors.drop(connection, old)
         connection.executemany("UPDATE memory_segment SET superseded = ? WHERE id = ?", [(by, id_) for id_ in old])
 
 
@@ -127,6 +139,7 @@ def drop_run(connection: sqlite3.Connection, run: str) -> bool:
         return False
     own = connection.execute("SELECT id, superseded FROM memory_segment WHERE memory_run = ?", row).fetchall()
     index.remove_segments(connection, [id_ for id_, superseded in own if superseded is None])
+    vectors.drop(connection, [id_ for id_, _ in own])
     heirs = [(superseded, id_) for id_, superseded in own if superseded is not None]
     connection.executemany("UPDATE memory_segment SET superseded = ? WHERE superseded = ?", heirs)
     freed = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, ClassVar
 
-from sqlalchemy import BigInteger, Index, Integer, MetaData, Text, text
+from sqlalchemy import BigInteger, Index, Integer, LargeBinary, MetaData, Text, text
 from sqlmodel import Field, SQLModel
 
 from daemon.store.tables import Flag, Moment
@@ -40,6 +40,7 @@ class ItemRow(Table, table=True):
     category: str = _column(Text)
     run_id: str | None = _column(Text, default=None)
     tainted: bool = _column(Flag, "0", default=False)
+    pinned: bool = _column(Flag, "0", default=False)
     created: datetime = _column(Moment)
     updated: datetime = _column(Moment)
     text: str = _column(Text)
@@ -49,7 +50,11 @@ class MemoryRunRow(Table, table=True):
     """An archived run."""
 
     __tablename__ = "memory_run"
-    __table_args__ = ({"sqlite_autoincrement": True},)
+    __table_args__ = (
+        Index("memory_run_ended", "ended"),
+        Index("memory_run_routine", "routine"),
+        {"sqlite_autoincrement": True},
+    )
 
     id: int | None = _column(Integer, primary_key=True, default=None)
     run_id: str = _column(Text, unique=True)
@@ -84,3 +89,26 @@ class SegmentRow(Table, table=True):
     digest: int = _column(_Digest)
     superseded: int | None = _column(Integer, default=None, foreign_key="memory_segment.id", ondelete="SET NULL")
     text: str = _column(Text)
+
+
+class EmbeddingRow(Table, table=True):
+    """What a text means to an embedder."""
+
+    __tablename__ = "memory_embedding"
+
+    model: str = _column(Text, primary_key=True)
+    id: int = _column(Integer, primary_key=True)
+    signs: bytes = _column(LargeBinary)
+    vector: bytes = _column(LargeBinary)
+
+
+class TombstoneRow(Table, table=True):
+    """That something was forgotten."""
+
+    __tablename__ = "memory_tombstone"
+
+    id: int | None = _column(Integer, primary_key=True, default=None)
+    at: datetime = _column(Moment)
+    kind: str = _column(Text)
+    run_id: str | None = _column(Text, default=None)
+    digest: str = _column(Text)

@@ -52,7 +52,7 @@ async def test_a_rebuilt_index_is_the_one_that_grew(library: Library) -> None:
     await outdate(library)
     await library.memory.refresh()
     assert await contents(library) == grown
-    assert await library.db.write(index.state) == (VERSION, 40, 40)
+    assert await library.db.write(index.state) == (VERSION, 40, 40, 7, 7)
 
 
 async def test_a_rebuild_goes_in_parts_and_what_happens_in_between_is_not_lost(library: Library) -> None:
@@ -74,8 +74,8 @@ async def test_a_rebuild_goes_in_parts_and_what_happens_in_between_is_not_lost(l
 
 
 async def test_a_fresh_store_is_up_to_date_at_once(library: Library) -> None:
-    await library.memory.seed({})
-    assert await library.db.write(index.state) == (VERSION, 0, 0)
+    await library.memory.open()
+    assert await library.db.write(index.state) == (VERSION, 0, 0, 0, 0)
     assert await library.db.write(index.rebuild_some)
 
 

@@ -1,0 +1,74 @@
+"""Any server that speaks `/embeddings`: OpenAI's, Ollama, vLLM, llama.cpp, LocalAI."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from daemon.memory.embedders.base import Embedder, EmbedderFailed
+
+if TYPE_CHECKING:
+    import httpx
+
+# A batch of texts may take a busy CPU a while; a question does not wait that long for it (meaning.py).
+_TIMEOUT = 30.0
+
+
+class OpenAICompatible(Embedder):
+    """Ask a server; httpx is imported with the first question."""
+
+    def __init__(self, *, base_url: str, model: str, api_key: str | None = None) -> None:
+        self.name = model
+        self._url, self._key = f"{base_url.rstrip('/')}/embeddings", api_key
+        self._client: httpx.AsyncClient | None = None
+        self._opening = asyncio.Lock()
+
+    async def warm(self) -> None:
+        await self._opened()
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        import httpx
+
+        client = await self._opened()
+        body = {"model": self.name, "input": list(texts), "encoding_format": "float"}
+        try:
+            answer = await client.post(self._url, json=body)
+        except httpx.HTTPError as error:
+            raise EmbedderFailed(f"{self._url}: {str(error) or type(error).__name__}") from error
+        if answer.status_code != 200:
+            raise EmbedderFailed(f"{self._url} answered {answer.status_code}: {self._hidden(answer.text[:200])}")
+        try:
+            return _vectors(answer.json(), len(texts))
+        except (KeyError, TypeError, ValueError) as error:
+            raise EmbedderFailed(f"{self._url}: the answer is not of the agreed form ({error})") from error
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def _opened(self) -> httpx.AsyncClient:
+        async with self._opening:
+            if self._client is None:
+                self._client = await asyncio.to_thread(self._open)
+            return self._client
+
+    def _open(self) -> httpx.AsyncClient:
+        import httpx
+
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        limits = httpx.Limits(max_connections=4)
+        return httpx.AsyncClient(headers=headers, timeout=_TIMEOUT, limits=limits)
+
+    def _hidden(self, text: str) -> str:
+        return text.replace(self._key, "[redacted]") if self._key else text
+
+
+def _vectors(body: Any, wanted: int) -> list[list[float]]:
+    """Return the vectors of an answer, in the order of the question."""
+    rows = sorted(body["data"], key=lambda row: row["index"])
+    vectors = [[float(value) for value in row["embedding"]] for row in rows]
+    if len(vectors) != wanted:
+        raise ValueError(f"{len(vectors)} vectors for {wanted} texts")
+    return vectors

@@ -1,0 +1,170 @@
+"""What texts mean, kept beside what they say; a help that may fail at any time, and that no run ever waits for long.
+
+Texts are embedded in the background, the newest first, never when they are written. A question waits for its vector
+for a moment; an embedder that fails, or is late again and again, is left alone for a while and words alone decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import structlog
+
+from daemon.memory import vectors
+from daemon.memory.embedders import Embedder, EmbedderFailed
+from daemon.memory.shelf import Shelf
+from daemon.models import Json
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+PATIENCE = 0.15  # seconds a question waits for its vector: a person would not notice, a run has not begun yet
+LATE = 3  # times in a row that it may be late before it counts as gone
+PAUSE, LONGEST_PAUSE = 30.0, 600.0  # seconds it is left alone, doubled each time
+BATCH = 32
+_CHARACTERS = 2_000  # of a text: what follows says seldom what it is about
+
+
+class Meaning:
+    """An embedder, what it knows, and whether it can be relied on."""
+
+    def __init__(self, embedder: Embedder, *, now: Callable[[], float] | None = None) -> None:
+        self.embedder = embedder
+        self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._signs: dict[int, int] | None = None
+        self._late = 0
+        self._pause = PAUSE
+        self._closed_until = 0.0
+        self._done = 0
+        """Of the segments up to this one, all that have to be embedded are."""
+        self.fault: str | None = None
+        """Why words alone decide, if they do."""
+
+    @property
+    def rests(self) -> float:
+        """For how many seconds it is left alone from now."""
+        return max(0.0, self._closed_until - self._now())
+
+    async def load(self, shelf: Shelf) -> None:
+        """Read what is known already; before that, words alone decide."""
+        name = self.embedder.name
+        self._signs = await shelf.read(lambda connection: vectors.all_signs(connection, name))
+
+    async def of(self, question: str) -> vectors.Meant | None:
+        """Return what a question means; None if that cannot be had at once."""
+        if not self._signs or not question.strip() or self.rests:
+            return None
+        try:
+            async with asyncio.timeout(PATIENCE):
+                (vector,) = await self._embedded([question])
+        except TimeoutError:
+            self._late += 1
+            if self._late >= LATE:
+                self._leave_alone(f"no answer within {PATIENCE:g} s, {LATE} times in a row")
+            return None
+        except EmbedderFailed:
+            return None
+        self._late = 0
+        return vectors.Meant(self.embedder.name, vector, self._signs)
+
+    async def backfill(self, shelf: Shelf) -> None:
+        """Embed what is not embedded yet, until nothing is left; EmbedderFailed."""
+        if self._signs is None:
+            await self.load(shelf)
+        top = below = await shelf.read(_top)
+        while True:
+            batch = await shelf.read(partial(_lacking, model=self.embedder.name, done=self._done, below=below))
+            if not batch:
+                break
+            found = await self._embedded([each.text for each in batch])
+            await self._keep(shelf, dict(zip(batch, found, strict=True)))
+            below = min([below, *(each.id for each in batch if each.id > 0)])
+        self._done = max(self._done, top - 1)
+
+    async def _keep(self, shelf: Shelf, found: Mapping[_Text, list[float]]) -> None:
+        name = self.embedder.name
+
+        def work(connection: sqlite3.Connection) -> dict[int, list[float]]:
+            # what was changed or forgotten while it was being embedded is gone, or waits for another turn
+            fresh = {text.id: vector for text, vector in found.items() if _text_of(connection, text.id) == text}
+            vectors.put(connection, name, fresh)
+            return fresh
+
+        for id_, vector in (await shelf.write(work)).items():
+            assert self._signs is not None  # noqa: S101  loaded before anything is embedded
+            self._signs[id_] = vectors.signs(vector)
+
+    async def _embedded(self, texts: list[str]) -> list[list[float]]:
+        """Return unit vectors; an embedder that fails is left alone for a while."""
+        try:
+            found = [vectors.unit(vector) for vector in await self.embedder.embed(texts)]
+            if len(found) != len(texts):
+                raise EmbedderFailed(f"{len(found)} vectors for {len(texts)} texts")
+        except (EmbedderFailed, ValueError) as error:
+            self._leave_alone(str(error))
+            raise EmbedderFailed(str(error)) from error
+        self._pause, self.fault = PAUSE, None
+        return found
+
+    def _leave_alone(self, why: str) -> None:
+        self._closed_until = self._now() + self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self._late = 0
+        if self.fault != why:
+            log.warning("memory.embedder_left_alone", embedder=self.embedder.name, error=why)
+        self.fault = why
+
+    def describe(self) -> Json:
+        """Return how it is."""
+        return {"name": self.embedder.name, "known": len(self._signs or ()), "fault": self.fault}
+
+    async def close(self) -> None:
+        await self.embedder.close()
+
+
+class _Text(NamedTuple):
+    """A text to be embedded; its id is that of the index."""
+
+    id: int
+    text: str
+
+
+_ITEM = f"SELECT -id, substr(key || ': ' || text, 1, {_CHARACTERS}) FROM memory_item"  # noqa: S608  constants
+_SEGMENT = (
+    f"SELECT id, substr(CASE who WHEN '' THEN text ELSE who || ': ' || text END, 1, {_CHARACTERS})"  # noqa: S608
+    " FROM memory_segment"
+)
+
+
+def _top(connection: sqlite3.Connection) -> int:
+    (top,) = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM memory_segment").fetchone()
+    return int(top)
+
+
+def _lacking(connection: sqlite3.Connection, model: str, done: int, below: int) -> list[_Text]:
+    """Return some texts without a vector: items first, then the newest segments."""
+    found = [
+        *connection.execute(
+            f"{_ITEM} AS i WHERE NOT EXISTS"  # noqa: S608
+            " (SELECT 1 FROM memory_embedding WHERE model = ? AND id = -i.id) LIMIT ?",
+            (model, BATCH),
+        )
+    ]
+    if not found:
+        found += connection.execute(
+            f"{_SEGMENT} AS s WHERE id > ? AND id < ? AND superseded IS NULL AND NOT EXISTS (SELECT 1"  # noqa: S608
+            " FROM memory_embedding WHERE model = ? AND id = s.id) ORDER BY id DESC LIMIT ?",
+            (done, below, model, BATCH),
+        )
+    return [_Text(*row) for row in found]
+
+
+def _text_of(connection: sqlite3.Connection, id_: int) -> _Text | None:
+    query = f"{_ITEM} WHERE id = ?" if id_ < 0 else f"{_SEGMENT} WHERE id = ? AND superseded IS NULL"
+    row = connection.execute(query, (abs(id_),)).fetchone()
+    return _Text(*row) if row else None

@@ -1,0 +1,100 @@
+"""The database as memory uses it: where the index turns out to be damaged, it is made anew and the work done again."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from daemon.errors import StoreDamaged
+from daemon.memory import index
+from daemon.store.database import Database, Work
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+# Parts of a new index that are made before the work is tried again: a usual store is then complete, a big one half
+# a second further. The rest follows in the background.
+_AT_ONCE = 10
+
+
+class Shelf:
+    """Read and write what memory keeps; the index may be lost at any time, and nothing is lost with it."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._renewing = asyncio.Lock()
+        self._renewed = 0
+        self._in_vain = False
+        """The damage is not in the index: making it anew did not help."""
+        self.behind = asyncio.Event()
+        """Something is left to index."""
+
+    async def begin(self) -> None:
+        """Make the index one that others may write to; what is missing in it is made by `refresh`."""
+        if await self.write(index.begin):
+            self.behind.set()
+
+    async def read(self, work: Work[T]) -> T:
+        return await self._mended(lambda: self._db.read(work))
+
+    async def write(self, work: Work[T], *, durable: bool = False) -> T:
+        return await self._mended(lambda: self._db.write(work, durable=durable))
+
+    def submit(self, work: Work[T]) -> asyncio.Future[T]:
+        """Do it without awaiting; works are committed in the order of their submission."""
+        first: Awaitable[T] | None = self._db.submit(work)
+
+        def attempt() -> Awaitable[T]:
+            nonlocal first
+            done, first = first, None
+            return done if done is not None else self._db.write(work)
+
+        return asyncio.ensure_future(self._mended(attempt))
+
+    async def apart(self, work: Work[T]) -> T:
+        return await self._db.apart(work)
+
+    async def refresh(self) -> None:
+        """Index what is left to index, part by part; usually nothing."""
+        self.behind.clear()
+        while not await self.write(index.rebuild_some):
+            pass
+
+    async def renew(self) -> None:
+        """Throw the index away, begin a new one, and have the rest of it made in the background."""
+        async with self._renewing:
+            await self._renew()
+
+    async def _renew(self) -> None:
+        await self._db.apart(index.renew)
+        self._renewed += 1
+        for _ in range(_AT_ONCE):
+            if await self._db.write(index.rebuild_some):
+                return
+        self.behind.set()
+
+    async def _mended(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        before = self._renewed
+        try:
+            return await attempt()
+        except (StoreDamaged, sqlite3.OperationalError) as error:
+            if self._in_vain or not _may_be_the_index(error):
+                raise
+            log.warning("memory.index_damaged", error=str(error))
+        async with self._renewing:
+            if self._renewed == before:
+                await self._renew()
+        try:
+            return await attempt()
+        except StoreDamaged:
+            self._in_vain = True
+            raise
+
+
+def _may_be_the_index(error: Exception) -> bool:
+    return isinstance(error, StoreDamaged) or "memory_fts" in str(error)

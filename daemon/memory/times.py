@@ -1,0 +1,174 @@
+"""When a question speaks of: "yesterday", "two weeks ago", "上周三" as a stretch of time.
+
+Days that are named outright (a date, a month, a weekday) stand in the index as words; here is what means another day
+each day. It is used to prefer, never to leave out: people misremember.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import NamedTuple, TypeAlias
+
+
+class Span(NamedTuple):
+    """From `begin` until before `end`, and the words that said so."""
+
+    begin: datetime
+    end: datetime
+    words: str
+
+
+_Stretch: TypeAlias = tuple[datetime, datetime]
+
+_ENGLISH_NUMBERS = {
+    word: number
+    for number, words in enumerate(
+        ["", "a an one", "two couple", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    )
+    for word in words.split()
+}
+_CHINESE_NUMBERS = {**{digit: n for n, digit in enumerate("零一二三四五六七八九十")}, "两": 2, "几": 3}
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_CHINESE_DAYS = {**{day: n for n, day in enumerate("一二三四五六")}, "日": 6, "天": 6}
+_UNITS = {"小时": "hour", "天": "day", "日": "day", "月": "month", "年": "year"}
+_UNITS |= dict.fromkeys(("周", "星期", "礼拜"), "week")
+
+_N = r"(?P<n>\d{1,3}|" + "|".join(_ENGLISH_NUMBERS) + r")"
+_CN = r"(?P<n>\d{1,3}|[一二两三四五六七八九十几]+)"
+_UNIT = r"(?P<unit>hour|day|week|month|year)s?"
+_CUNIT = r"(?P<unit>小时|天|日|周|星期|礼拜|月|年)"
+_DAY = rf"(?P<day>{'|'.join(_DAYS)})"
+
+
+def span(question: str, now: datetime) -> Span | None:
+    """Return the stretch of time that a question names by its distance from `now`, in the zone of `now`."""
+    for pattern, stretch in _PATTERNS:
+        if found := pattern.search(question):
+            try:
+                begin, end = stretch(found, now)
+            except (OverflowError, ValueError):  # 999 years ago
+                continue
+            return Span(begin, end, found[0])
+    return None
+
+
+def _number(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    if text in _ENGLISH_NUMBERS:
+        return _ENGLISH_NUMBERS[text]
+    tens, ten, ones = text.rpartition("十")
+    if not ten:
+        return _CHINESE_NUMBERS.get(text, 1)
+    return 10 * _CHINESE_NUMBERS.get(tens, 1) + _CHINESE_NUMBERS.get(ones, 0)
+
+
+def _midnight(now: datetime) -> datetime:
+    return now.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _days(now: datetime, back: int, length: int = 1) -> _Stretch:
+    begin = _midnight(now) - timedelta(days=back)
+    return begin, begin + timedelta(days=length)
+
+
+def _weeks(now: datetime, back: int) -> _Stretch:
+    return _days(now, now.weekday() + 7 * back, 7)
+
+
+def _months(now: datetime, back: int, length: int = 1) -> _Stretch:
+    count = now.year * 12 + now.month - 1 - back
+    first, last = divmod(count, 12), divmod(count + length, 12)
+    midnight = _midnight(now)
+    return (
+        midnight.replace(year=first[0], month=first[1] + 1, day=1),
+        midnight.replace(year=last[0], month=last[1] + 1, day=1),
+    )
+
+
+def _years(now: datetime, back: int) -> _Stretch:
+    return _months(now, now.month - 1 + 12 * back, 12)
+
+
+def _unit(name: str) -> str:
+    return _UNITS.get(name, name)
+
+
+def _ago(found: re.Match[str], now: datetime) -> _Stretch:
+    """A day so many days ago, but the whole week so many weeks ago: nobody counts exactly then."""
+    number = _number(found["n"])
+    match _unit(found["unit"]):
+        case "hour":
+            at = now - timedelta(hours=number)
+            return at - timedelta(hours=1), at + timedelta(hours=1)
+        case "day":
+            return _days(now, number)
+        case "week":
+            return _weeks(now, number)
+        case "month":
+            return _months(now, number)
+    return _years(now, number)
+
+
+def _since(found: re.Match[str], now: datetime) -> _Stretch:
+    number = _number(found["n"])
+    lengths = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
+    lengths |= {"month": timedelta(days=31), "year": timedelta(days=366)}
+    return now - number * lengths[_unit(found["unit"])], now
+
+
+def _this_or_last(found: re.Match[str], now: datetime) -> _Stretch:
+    back = int(found["which"].lower() in ("last", "previous", "past", "上", "上个", "去"))
+    back += 2 * (found["which"] in ("上上", "上上个", "前"))
+    stretches: dict[str, Callable[[datetime, int], _Stretch]] = {"week": _weeks, "month": _months, "year": _years}
+    return stretches[_unit(found["unit"])](now, back)
+
+
+def _weekend(found: re.Match[str], now: datetime) -> _Stretch:
+    back = 1 if now.weekday() < 5 or found["which"].lower() in ("last", "上") else 0
+    return _days(now, now.weekday() - 5 + 7 * back, 2)
+
+
+def _weekday(found: re.Match[str], now: datetime) -> _Stretch:
+    """The last such day before today."""
+    day = _DAYS.index(found["day"].lower())
+    return _days(now, (now.weekday() - day - 1) % 7 + 1)
+
+
+def _chinese_weekday(found: re.Match[str], now: datetime) -> _Stretch:
+    day, which = _CHINESE_DAYS[found["day"]], found["which"] or ""
+    if which.startswith("上"):
+        return _days(now, now.weekday() - day + 7 * which.count("上"))
+    return _days(now, (now.weekday() - day - 1) % 7 + 1)
+
+
+def _fixed(back: int) -> Callable[[re.Match[str], datetime], _Stretch]:
+    return lambda _found, now: _days(now, back)
+
+
+# The first that fits decides, so the longer ones stand before those that they contain.
+_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], _Stretch]], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE), stretch)
+    for pattern, stretch in (
+        (r"\bday before yesterday\b", _fixed(2)),
+        (r"\b(yesterday|last night)\b", _fixed(1)),
+        (r"\b(today|tonight|this (morning|afternoon|evening))\b", _fixed(0)),
+        (rf"\b{_N}( of)? {_UNIT} ago\b", _ago),
+        (rf"\b(last|past|previous) {_N}( of)? {_UNIT}\b", _since),
+        (r"\b(?P<which>this|last|past|previous) (?P<unit>week|month|year)\b", _this_or_last),
+        (r"\b(?P<which>this|last|over the) weekend\b", _weekend),
+        (rf"\b(last|on|since|this) {_DAY}\b", _weekday),
+        (r"大前天", _fixed(3)),
+        (r"前天|前晚", _fixed(2)),
+        (r"昨天|昨日|昨晚|昨夜", _fixed(1)),
+        (r"今天|今日|今早|今晚|今晨", _fixed(0)),
+        (rf"{_CN}个?{_CUNIT}(以|之)?前", _ago),
+        (rf"(最近|过去|近){_CN}个?{_CUNIT}", _since),
+        (r"(?P<which>上上?|这|本)?个?(周|星期|礼拜)(?P<day>[一二三四五六日天])", _chinese_weekday),
+        (r"(?P<which>上)?个?周末", _weekend),
+        (r"(?P<which>上上|上|这|本)个?(?P<unit>周|星期|礼拜|月)", _this_or_last),
+        (r"(?P<which>去|今|前)(?P<unit>年)", _this_or_last),
+    )
+)
