@@ -26,8 +26,8 @@ NOT_FOUND = 4
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `agentd` and return its exit code."""
     # None where the caller has closed them (`agentd >&-`)
-    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
     options = _parser().parse_args(arguments)
     try:
         return int(options.verb(options))

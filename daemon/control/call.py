@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from daemon.control.client import Client, find
+from daemon.control.client import Client, Problem, find
 from daemon.control.render import stderr_page, stdout_page
 
 TYPE_CHECKING = False
@@ -111,6 +111,8 @@ def exit_code_of(status: str, deliveries: Iterable[str]) -> int:
 
 def quote(text: str) -> str:
     """Return text as part of a URL (RFC 3986); urllib.parse would cost 4 ms."""
+    if not text:
+        raise Problem(404, {"code": "not_found", "detail": "nothing has an empty name"})
     safe = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
     return "".join(chr(byte) if byte in safe else f"%{byte:02X}" for byte in text.encode(errors="surrogateescape"))
 
