@@ -21,6 +21,7 @@ from daemon.routines import (
     Definition,
     Deliver,
     Routine,
+    Trigger,
     against,
     diff,
     load_folder,
@@ -187,7 +188,7 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
             '[trigger]\ntimezone = "Europe/Berlin"\n[run]\nprompt = "x"',
             (
                 "trigger: nothing here starts the routine; "
-                "add cron, every, at or on_start; without [trigger] it runs by hand only"
+                "add cron, every, at, watch, webhook, after or on_start; without [trigger] it runs by hand only"
             ),
         ),
         (
@@ -297,9 +298,68 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
             '[trigger]\nevery = "30m"\n[run]\nprompt = "x"\n[gate]\nmoments = 2',
             "gate.moments: count what was delivered, and nothing is; add a [[deliver]]",
         ),
+        (
+            '[trigger]\nwatch = ["inbox/*.csv"]\nwebhook = true\n[run]\nprompt = "x"',
+            "trigger: watch and webhook exclude one another; keep one, or make two routines",
+        ),
+        (
+            '[trigger]\nwatch = "inbox/*.csv"\n[run]\nprompt = "x"',
+            'trigger.watch: expected a list, like ["a", "b"] (found "inbox/*.csv"); write ["inbox/*.csv"]',
+        ),
+        (
+            '[trigger]\nwatch = ["a", "/etc/*"]\n[run]\nprompt = "x"',
+            (
+                'trigger.watch[1]: leaves the workspace (found "/etc/*"); '
+                'files are watched beneath it: give a relative path, like "inbox/*"'
+            ),
+        ),
+        (
+            '[trigger]\nwatch = ["inbox/../../x"]\n[run]\nprompt = "x"',
+            'trigger.watch[0]: leaves the workspace (found "inbox/../../x"); leave out the ..',
+        ),
+        (
+            '[trigger]\nwatch = ["inbox/"]\n[run]\nprompt = "x"',
+            'trigger.watch[0]: names a folder (found "inbox/"); add what to look for in it, like "inbox/*"',
+        ),
+        (
+            '[trigger]\nwatch = ["a"]\nsettle = "0s"\n[run]\nprompt = "x"',
+            'trigger.settle: must be at least "0.1s" (found "0s")',
+        ),
+        (
+            '[trigger]\nwebhook = true\nsettle = "2s"\n[run]\nprompt = "x"',
+            'trigger.settle: belongs to watch, which is not there; like watch = ["inbox/*.csv"]',
+        ),
+        (
+            '[trigger]\nevery = "1h"\non = "failed"\n[run]\nprompt = "x"',
+            'trigger.on: belongs to after, which is not there; like after = ["backup"]',
+        ),
+        (
+            '[trigger]\nwebhook = true\ncatch_up = "1h"\n[run]\nprompt = "x"',
+            "trigger.catch_up: is for cron, every and at: an event has no other moment; take it out",
+        ),
+        (
+            '[trigger]\nwatch = ["inbox/*"]\n[[gather]]\nname = "a"\ntool = "shell"\nargs = { command = "cat {path}" }',
+            (
+                'gather[0].args.command: {path} must stand alone (found "cat {path}"); '
+                'write command = "{path}", with a tool that takes a path, such as file_read'
+            ),
+        ),
+        (
+            '[[gather]]\nname = "a"\ntool = "file_read"\nargs = { path = "{path}" }',
+            (
+                'gather[0].args.path: without watch no file lands (found "{path}"); '
+                'add watch to [trigger], like watch = ["inbox/*.csv"]'
+            ),
+        ),
+        (
+            '[trigger]\nwatch = ["*/*.md"]\n[run]\nprompt = "x"\n[[deliver]]\nto = "file"\npath = "reports/{routine}.md"',
+            (
+                'deliver[0].path: is watched: each report would start the next run (found "reports/{routine}.md"); '
+                "write it to another folder"
+            ),
+        ),
         # keys of later issues are unknown keys until they work
         ('[run]\nprompt = "x"\nskills = ["a"]', None),
-        ('[trigger]\nwatch = ["inbox/*.csv"]\non_start = true\n[run]\nprompt = "x"', None),
         ('[run]\nprompt = "x"\n[run.budget]\nusd = 0.2', None),
         ('name = "other"\n[run]\nprompt = "x"', None),
         ('path = "other"\n[run]\nprompt = "x"', None),
@@ -452,6 +512,43 @@ def test_a_folder_loads_in_a_thread_beside_the_loop(tmp_path: Path) -> None:
     assert found == [50] * 4
 
 
+# --- chains
+
+
+def chained(folder: Path, **after: list[str]) -> Any:
+    """Return a folder of routines that come after one another, loaded."""
+    for name, before in after.items():
+        trigger = f"[trigger]\nafter = {json.dumps(before)}\n" if before else ""
+        (folder / f"{name}.toml").write_text(f'{trigger}[run]\nprompt = "x"\n')
+    return load_folder(folder)
+
+
+def test_routines_may_come_after_one_another(tmp_path: Path) -> None:
+    loaded = chained(tmp_path, backup=[], sync=["backup"], report=["backup", "sync"])
+    assert not loaded.faults
+    assert loaded.routines["report"].trigger.after == ("backup", "sync")
+    assert loaded.routines["report"].trigger.on == "succeeded"
+
+
+def test_a_circle_is_refused_and_drawn_for_each_of_its_members(tmp_path: Path) -> None:
+    loaded = chained(tmp_path, a=["c"], b=["a"], c=["b"], outside=["a"], self=["self"])
+    assert sorted(loaded.routines) == ["outside"]
+    drawn = {name: str(error).partition("circle: ")[2].partition(";")[0] for name, error in loaded.faults.items()}
+    assert drawn == {"a": "a → b → c → a", "b": "b → c → a → b", "c": "c → a → b → c", "self": "self → self"}
+
+
+def test_coming_after_nobody_names_the_nearest(tmp_path: Path) -> None:
+    loaded = chained(tmp_path, backup=[], report=["bakup"])
+    assert 'no such routine (found "bakup"); did you mean "backup"?' in str(loaded.faults["report"])
+
+
+def test_a_forerunner_whose_file_is_broken_is_there_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "backup.toml").write_text("[run")
+    loaded = chained(tmp_path, report=["backup"])
+    assert sorted(loaded.routines) == ["report"]
+    assert sorted(loaded.faults) == ["backup"]
+
+
 # --- a reload
 
 
@@ -481,7 +578,10 @@ def test_a_reload_that_changes_nothing_is_nothing(load: Any) -> None:
 WORDS = st.sampled_from(["host", "file", "log", "agent", "once", "5m", "0 8 * * *", "UTC", "08:00-09:00", "", "\x00"])
 SCALARS = WORDS | st.integers(-1, 5) | st.booleans() | st.floats() | st.datetimes() | st.text(max_size=4)
 KEYS = st.sampled_from(
-    [*Definition.model_fields, "cron", "every", "mode", "tools", "prompt", "name", "tool", "to", "path", "changed"]
+    [
+        *(*Definition.model_fields, *Trigger.model_fields, "mode", "tools", "prompt", "name", "tool", "to", "path"),
+        "changed",
+    ]
 )
 DATA = st.recursive(SCALARS, lambda v: st.lists(v, max_size=3) | st.dictionaries(KEYS, v, max_size=5), max_leaves=15)
 

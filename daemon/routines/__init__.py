@@ -4,12 +4,15 @@ In this room: routines as values, the rules they keep, and the difference betwee
 when the next one is due (schedule.py), what became of one (store/), and any change to a file: they are the user's.
 """
 
+from daemon.routines.chains import tangled
 from daemon.routines.folder import Changes, Loaded, diff, is_routine_file, load_folder, load_routine
 from daemon.routines.routine import Budget, Definition, Deliver, Gate, Gather, Retry, Routine, RunSpec, Trigger
-from daemon.routines.rules import CHANNELS, against
+from daemon.routines.rules import CHANNELS, KINDS, PATH, against
 
 __all__ = [
     "CHANNELS",
+    "KINDS",
+    "PATH",
     "Budget",
     "Changes",
     "Definition",
@@ -26,4 +29,5 @@ __all__ = [
     "is_routine_file",
     "load_folder",
     "load_routine",
+    "tangled",
 ]

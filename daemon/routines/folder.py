@@ -14,6 +14,7 @@ from daemon.definitions import (
     read_toml,
 )
 from daemon.errors import ConfigError, Fault
+from daemon.routines.chains import tangled
 from daemon.routines.routine import Definition, Routine
 from daemon.routines.rules import RULES
 
@@ -69,6 +70,9 @@ def load_folder(folder: Path, *, check: Callable[[Routine], None] | None = None)
             loaded.faults[name] = error
         else:
             loaded.routines[name] = routine
+    for name, fault in tangled(loaded.routines, unread=loaded.faults).items():
+        del loaded.routines[name]
+        loaded.faults[name] = fault
     return loaded
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AwareDatetime, BeforeValidator, Field, PlainSerializer
 
-from daemon import crontab
+from daemon import crontab, watching
 from daemon.config import Name, Zone
 from daemon.definitions import (
     Duration,
@@ -75,11 +75,21 @@ def _active_hours(value: Any) -> Any:
     return value
 
 
+def _glob(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            watching.parse(value)
+        except watching.PatternError as error:
+            raise Wrong(error.problem, hint=error.hint) from None
+    return value
+
+
 Count = Annotated[int, Field(ge=1)]
+Glob = Annotated[str, BeforeValidator(_glob)]
 
 
 class Trigger(Table):
-    """What starts it: one of `cron`, `every`, `at`, and `on_start`, which may join any."""
+    """What starts it: one of `cron`, `every`, `at`, `watch`, `webhook`, `after`; `on_start` may join any."""
 
     cron: Annotated[str, _readable_by(crontab.parse)] | None = None
     """Five fields of crontab(5), or @daily and its like."""
@@ -87,6 +97,16 @@ class Trigger(Table):
     """At fixed distances, counted from the Unix epoch."""
     at: AwareDatetime | None = None
     """Once."""
+    watch: Items[Glob] = ()
+    """When files of the workspace, such as "inbox/*.csv", land or change; one run for all that come together."""
+    settle: Annotated[Duration, at_least("0.1s")] = timedelta(seconds=2)
+    """Of `watch`: how long files must have been left alone."""
+    webhook: bool = False
+    """By a POST to /v1/hooks/NAME on the webhook socket; its JSON body is the run's input."""
+    after: Items[Name] = ()
+    """When a run of one of these routines has ended."""
+    on: Literal["succeeded", "failed", "ended"] = "succeeded"
+    """Of `after`: how it must have ended; failed: timed out and interrupted too; ended: in any way but skipped."""
     on_start: bool = False
     """When the daemon starts, at most once an hour."""
     timezone: Zone | None = None
@@ -99,6 +119,8 @@ class Trigger(Table):
     """Skip slots outside of these hours."""
     active_days: Annotated[str, _readable_by(crontab.weekdays)] | None = None
     """Skip slots on other days than these, such as "mon-fri" or "sat,sun"."""
+    machines: Items[Name] = ()
+    """Start only on hosts whose names fit one of these, such as "box-*"; by default on any."""
 
 
 class Retry(Table):
@@ -168,7 +190,7 @@ class Gather(Table):
     tool: Name
     """The tool that collects it."""
     args: JsonTable = Field(default_factory=dict)
-    """Its arguments."""
+    """Its arguments. With `watch`, "{path}" stands for a file that landed: the step is taken once for each."""
     required: bool = True
     """Whether the run is no success without it."""
 

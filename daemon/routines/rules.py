@@ -15,18 +15,61 @@ from daemon.definitions import (
 )
 from daemon.errors import ConfigError
 from daemon.routines.routine import Definition, Routine
+from daemon.watching import Patterns
 
 CHANNELS = ("file", "log")
+KINDS = ("cron", "every", "at", "watch", "webhook", "after")
+# Stands in the arguments of a gather step for the path of each file that landed.
+PATH = "{path}"
 
 
 def _one_trigger(routine: Definition) -> Iterator[Conflict]:
     trigger = routine.trigger
-    named = [key for key in ("cron", "every", "at") if getattr(trigger, key) is not None]
+    named = [kind for kind in KINDS if getattr(trigger, kind)]
     if len(named) > 1:
         yield Conflict("trigger", f"{' and '.join(named)} exclude one another", hint="keep one, or make two routines")
     elif not named and not trigger.on_start and trigger.model_fields_set:
-        hint = "add cron, every, at or on_start; without [trigger] it runs by hand only"
+        hint = "add cron, every, at, watch, webhook, after or on_start; without [trigger] it runs by hand only"
         yield Conflict("trigger", "nothing here starts the routine", hint=hint)
+
+
+def _keys_of_their_triggers(routine: Definition) -> Iterator[Conflict]:
+    trigger = routine.trigger
+    given = trigger.model_fields_set
+    if "settle" in given and not trigger.watch:
+        yield Conflict("trigger.settle", "belongs to watch, which is not there", hint='like watch = ["inbox/*.csv"]')
+    if "on" in given and not trigger.after:
+        yield Conflict("trigger.on", "belongs to after, which is not there", hint='like after = ["backup"]')
+    if trigger.watch or trigger.webhook or trigger.after:
+        for key in sorted(given & {"catch_up", "spread"}):
+            yield Conflict(
+                f"trigger.{key}", "is for cron, every and at: an event has no other moment", hint="take it out"
+            )
+
+
+def _files_are_there_to_be_gathered(routine: Definition) -> Iterator[Conflict]:
+    for index, gather in enumerate(routine.gather):
+        for key, value in gather.args.items():
+            if not isinstance(value, str) or PATH not in value:
+                continue
+            if value != PATH and routine.trigger.watch:
+                hint = f'write {key} = "{PATH}", with a tool that takes a path, such as file_read'
+                yield Conflict(f"gather[{index}].args.{key}", f"{PATH} must stand alone", value, hint)
+            elif value == PATH and not routine.trigger.watch:
+                hint = 'add watch to [trigger], like watch = ["inbox/*.csv"]'
+                yield Conflict(f"gather[{index}].args.{key}", "without watch no file lands", value, hint)
+
+
+def _reports_start_nothing(routine: Definition) -> Iterator[Conflict]:
+    if not routine.trigger.watch:
+        return
+    patterns = Patterns(routine.trigger.watch)
+    for index, target in enumerate(routine.deliver):
+        if target.path and patterns.fits(_FIELD.sub("x", target.path)):
+            hint = "write it to another folder"
+            yield Conflict(
+                f"deliver[{index}].path", "is watched: each report would start the next run", target.path, hint
+            )
 
 
 def _nothing_to_do(routine: Definition) -> Iterator[Conflict]:
@@ -115,7 +158,10 @@ def _path_fault(path: str) -> tuple[str, str] | None:
 
 
 RULES: tuple[Rule[Definition], ...] = (
-    Rule(("trigger.cron", "trigger.every", "trigger.at", "trigger.on_start"), _one_trigger),
+    Rule(tuple(f"trigger.{kind}" for kind in (*KINDS, "on_start")), _one_trigger),
+    Rule(("trigger.watch", "trigger.webhook", "trigger.after"), _keys_of_their_triggers),
+    Rule(("gather.args", "trigger.watch"), _files_are_there_to_be_gathered),
+    Rule(("deliver.path", "trigger.watch"), _reports_start_nothing),
     Rule(("run.prompt", "run.mode", "gather"), _nothing_to_do),
     Rule(("run.mode", "run.tools", "run.required_tools"), _tools_fit_the_mode),
     Rule(("gather.name",), _gathered_names),
