@@ -10,6 +10,7 @@ routines/       one routine file as a value; what changed between two folders of
 watching/       files that come to rest in watched folders
 due.py          what becomes of a slot, decided from values
 ledger.py       slots settled and claimed in the journal, each once
+occasions.py    what else starts a run: a person, a file, a webhook, the end of another
 engine.py       the alarm clock: wakes up, lets the ledger settle, hands run ids on
 executors.py    who lives which run, and how many at once
 run.py          the life of a run on one screen
@@ -28,7 +29,7 @@ archive.py      what of a run is worth remembering; recollection.py memory as th
 events.py       what is happening in runs right now, for whoever watches
 log.py          structured logs
 redact.py       secrets taken out of whatever is kept or shown
-clock.py timer.py bell.py notify.py   the time, an alarm, a changed file, a word to systemd
+clock.py timer.py bell.py errands.py notify.py   the time, an alarm, a changed file, work that waits, a word to systemd
 app.py          everything wired by hand, and the life of the process
 main.py         the command `agentd`
 models.py       the words of the product as values

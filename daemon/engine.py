@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+import platform
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import structlog
 from apscheduler.executors.base import BaseExecutor  # type: ignore[import-untyped]
@@ -22,18 +24,22 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler  # type: ignore[impo
 from apscheduler.triggers.base import BaseTrigger  # type: ignore[import-untyped]
 
 from daemon.clock import Clock, machine_id
+from daemon.errands import Errands
 from daemon.errors import ConfigError, NotFound, Refused
 from daemon.ledger import SLICE, Ledger, schedule_of, sliced
 from daemon.models import Run, new_id
-from daemon.routines import Changes, Loaded, Routine, diff
+from daemon.occasions import Occasions, event_words
+from daemon.routines import Changes, Loaded, Routine, circles, diff
 from daemon.schedule import Schedule
 from daemon.store.journal import Journal, RoutineState
 from daemon.timer import Timer, system_timer
+from daemon.watching import Watcher
 
 log = structlog.get_logger()
 
 # A ledger that could not be written (a full disk) is tried again so much later.
 RETRY = 60.0
+DAY = 86_400.0
 
 
 class RoutineEngine:
@@ -49,17 +55,27 @@ class RoutineEngine:
         zone: str,
         timer: Timer | None = None,
         machine: str | None = None,
+        host: str | None = None,
+        workspace: Path = Path(),  # noqa: B008  a path is a value
     ) -> None:
-        self._clock, self._zone = clock, zone
+        self._clock, self._zone, self._journal = clock, zone, journal
         self._machine = machine_id() if machine is None else machine
-        self._ledger = Ledger(journal=journal, submit=submit, cancel=cancel, clock=clock, machine=self._machine)
+        self._host = platform.node() if host is None else host
+        self._ledger = Ledger(
+            journal=journal, submit=submit, cancel=cancel, clock=clock, machine=self._machine, host=self._host
+        )
+        self._occasions = Occasions(self._ledger, journal, clock)
+        self._watcher = Watcher(workspace, self._ring)
         self._timer = timer
         self._alarm: _Alarm | None = None
         self._faults: Mapping[str, ConfigError] = {}
-        self._rung: dict[str, None] = {}
-        self._claiming: asyncio.Task[None] | None = None
+        self._slots = Errands("slot claims", self._ledger.settle, retry=RETRY, session=self._ledger.open)
+        self._files = Errands("file claims", self._take_files, retry=RETRY)
+        self._ends = Errands("chain claims", self._answer_ends, retry=RETRY, session=self._ledger.open)
+        self._ended: dict[str, Run] = {}
+        """Runs whose end others come after."""
+        self._tidied: dict[str, float] = {}
         self._realigning: asyncio.Task[None] | None = None
-        self._retry: asyncio.TimerHandle | None = None
 
     # --- life
 
@@ -73,40 +89,51 @@ class RoutineEngine:
         self._alarm = _Alarm(self._timer or system_timer(self._clock), ring=self._ring, stepped=self._clock_set)
         async with ledger.open():
             ledger.up_since = self._clock.now()
-            await ledger.take_up(dict(loaded.routines), fresh=loaded.routines, unread=loaded.faults, zone=self._zone)
+            await self._take_up(dict(loaded.routines), fresh=loaded.routines)
             self._alarm.start()
             await self._stand(ledger.schedules)
             await ledger.settle(ledger.schedules)
-            await ledger.start_of_daemon()
-            await ledger.first_runs(ledger.routines)
+            await self._occasions.start_of_daemon()
+            await self._occasions.first_runs(ledger.routines)
+            self._journal.when_ended = self._heard_end
+            await self._occasions.missed_ends(ledger.schedules)
+        self._watcher.watch(self._occasions.watches)
         log.info("engine.started", routines=len(ledger.routines), zone=self._zone)
 
     async def reload(self, loaded: Loaded, *, zone: str | None = None) -> Changes:
         """Go over to new definitions; a file that can no longer be read keeps what it said before."""
         ledger, old = self._ledger, self._ledger.routines
         async with ledger.open():
-            new = {**loaded.routines, **{name: old[name] for name in loaded.faults if name in old}}
+            new, faults = _effective(old, loaded)
             changes = diff(old, new)
             moved = zone is not None and zone != self._zone
             # What is due by the old definition is settled by it.
             await ledger.settle(ledger.schedules if moved else [*changes.changed, *changes.removed])
             fresh = list(new) if moved else [*changes.added, *changes.changed]
-            await ledger.take_up(new, fresh=fresh, unread=loaded.faults, zone=zone or self._zone)
-            self._zone, self._faults = zone or self._zone, dict(loaded.faults)
+            self._zone, self._faults = zone or self._zone, faults
+            await self._take_up(new, fresh=fresh)
             await self._stand([*fresh, *changes.removed])
-            await ledger.first_runs([*changes.added, *changes.changed])
+            await self._occasions.first_runs([*changes.added, *changes.changed])
+            await self._occasions.missed_ends([*changes.added, *changes.changed])
+        self._watcher.watch(self._occasions.watches)
+        for name in self._occasions.watches.keys() & set(fresh):  # what hindered it may be gone
+            self._ring(name)
         log.info("engine.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed)
         return changes
 
+    async def _take_up(self, routines: Mapping[str, Routine], *, fresh: Iterable[str]) -> None:
+        await self._ledger.take_up(routines, fresh=fresh, unread=self._faults, zone=self._zone)
+        self._occasions.take_up()
+
     async def stop(self) -> None:
         """Ring no more; a claim under way is finished."""
+        self._watcher.close()
         if self._alarm:
             await self._alarm.stop()
-        if self._retry:
-            self._retry.cancel()
-        self._rung.clear()
-        if tasks := {task for task in (self._claiming, self._realigning) if task}:
-            await asyncio.wait(tasks)
+        for errands in (self._slots, self._files, self._ends):
+            await errands.stop()
+        if self._realigning:
+            await asyncio.wait([self._realigning])
 
     # --- what others ask
 
@@ -135,7 +162,7 @@ class RoutineEngine:
         """
         self._known(name)
         async with self._ledger.open():
-            return await self._ledger.run_now(name, event=event or new_id(), trigger=trigger)
+            return await self._occasions.run_now(name, event=event or new_id(), trigger=trigger)
 
     async def pause(self, name: str, *, until: datetime | None = None) -> None:
         """Let the slots of a routine pass from now on, up to a moment or until it is resumed."""
@@ -148,6 +175,20 @@ class RoutineEngine:
         self._known(name)
         async with self._ledger.open():
             await self._ledger.resume(name)
+        self._ring(name)
+
+    async def hook(self, name: str, *, event: str, body: Any) -> Run:
+        """Start a routine by a webhook; the same event gets the same run.
+
+        NotFound; Refused while the routine may not run: nothing is kept then, the sender is to come again.
+        """
+        async with self._ledger.open():
+            return await self._occasions.hook(name, event=event, body=body)
+
+    @property
+    def hooks(self) -> list[str]:
+        """The routines that a webhook starts."""
+        return [name for name in self._ledger.schedules if self.routines[name].trigger.webhook]
 
     async def ended(self, run: Run) -> None:
         """Take note of a run's end."""
@@ -166,7 +207,15 @@ class RoutineEngine:
 
     def words(self, routine: Routine) -> str:
         """Return in English when a routine runs."""
-        return self.schedule(routine).words()
+        words = self.schedule(routine).words(event_words(routine.trigger))
+        elsewhere = self.elsewhere(routine)
+        return f"{words}; {elsewhere}" if elsewhere else words
+
+    def elsewhere(self, routine: Routine) -> str:
+        """Return why a routine does not start on this machine; empty if it does."""
+        if self._ledger.is_here(routine):
+            return ""
+        return f"not on this machine: {self._host} is none of {', '.join(routine.trigger.machines)}"
 
     def schedule(self, routine: Routine) -> Schedule:
         """Return when a routine runs, whether it is enabled or not."""
@@ -192,21 +241,39 @@ class RoutineEngine:
                 await asyncio.sleep(0)
 
     def _ring(self, name: str) -> None:
-        self._rung[name] = None
-        if self._claiming is None or self._claiming.done():
-            self._claiming = asyncio.create_task(self._claim_rung(), name="slot claims")
+        (self._files if name in self._occasions.watches else self._slots).add(name)
 
-    async def _claim_rung(self) -> None:
-        try:
+    async def _take_files(self, names: Sequence[str]) -> None:
+        """Look at watched folders, and start runs for what has come to rest."""
+        for name in names:
+            await self._forget_files(name)
+            files = await self._watcher.look(name, await self._journal.seen_files(name))
+            if not files:
+                continue
             async with self._ledger.open():
-                while names := list(islice(self._rung, SLICE)):
-                    await self._ledger.settle(names)
-                    for name in names:
-                        self._rung.pop(name, None)
-        except Exception:  # the clock must go on ringing; what was not claimed is still due
-            log.exception("engine.claim_failed", waiting=len(self._rung), retry=RETRY)
-            for name in islice(self._rung, 1):  # none, if we are stopping
-                self._retry = asyncio.get_running_loop().call_later(RETRY, self._ring, name)
+                again = await self._occasions.files(name, files) if name in self._occasions.watches else None
+            if again and self._alarm:
+                self._alarm.set_once(name, again)
+
+    async def _forget_files(self, name: str) -> None:
+        """Once a day, drop what is known of files that are long gone."""
+        now = asyncio.get_running_loop().time()
+        if now - self._tidied.get(name, -DAY) >= DAY:
+            self._tidied[name] = now
+            await self._occasions.forget_files(name, await self._watcher.present(name))
+
+    def _heard_end(self, run: Run) -> None:
+        if run.routine in self._occasions.children:
+            self._ended[run.id] = run
+            self._ends.add(run.id)
+        if run.routine in self._occasions.watches:  # files may wait for it
+            self._files.add(run.routine)
+
+    async def _answer_ends(self, ids: Sequence[str]) -> None:
+        for run_id in ids:
+            if run := self._ended.get(run_id):
+                await self._occasions.ended(run)
+                del self._ended[run_id]
 
     def _clock_set(self) -> None:
         if self._realigning is None or self._realigning.done():
@@ -223,6 +290,21 @@ class RoutineEngine:
             log.exception("engine.realign_failed")
         for name in self._ledger.schedules:
             self._ring(name)
+
+
+def _effective(old: Mapping[str, Routine], loaded: Loaded) -> tuple[dict[str, Routine], dict[str, ConfigError]]:
+    """Return the routines to go over to, and what is wrong with files: a faulty one keeps what it said before.
+
+    What was kept may close a circle with what is new; then the new ones are faulty.
+    """
+    new = {**loaded.routines, **{name: old[name] for name in loaded.faults if name in old}}
+    faults = dict(loaded.faults)
+    while found := {name: fault for name, fault in circles(new).items() if new[name] != old.get(name)}:
+        faults |= found
+        for name in found:
+            del new[name]
+        new |= {name: old[name] for name in found if name in old}
+    return new, faults
 
 
 # --- APScheduler -----------------------------------------------------------------------------------
@@ -258,12 +340,26 @@ class _Alarm:
     def set(self, name: str, schedule: Schedule | None, now: datetime) -> None:
         """Set the alarm of a routine to its next start, or take it away."""
         at = schedule.next_start(now) if schedule else None
+        self._set(name, _StartTrigger(schedule) if schedule else _OnceTrigger(), at)
+
+    def set_once(self, name: str, at: datetime) -> None:
+        """Set the alarm of a routine to one moment."""
+        self._set(name, _OnceTrigger(), at)
+
+    def _set(self, name: str, trigger: BaseTrigger, at: datetime | None) -> None:
         if self._scheduler.get_job(name):
             self._scheduler.remove_job(name)
-        if schedule and at:
-            self._scheduler.add_job(
-                self._ring, _StartTrigger(schedule), args=(name,), id=name, name=name, next_run_time=at
-            )
+        if at:
+            self._scheduler.add_job(self._ring, trigger, args=(name,), id=name, name=name, next_run_time=at)
+
+
+class _OnceTrigger(BaseTrigger):  # type: ignore[misc]
+    """Has been set to its only moment already."""
+
+    __slots__ = ()
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        return None
 
 
 class _StartTrigger(BaseTrigger):  # type: ignore[misc]

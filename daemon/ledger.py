@@ -11,7 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
 from itertools import islice
+from typing import Any
 
 import structlog
 
@@ -20,7 +22,7 @@ from daemon.definitions import parse_duration
 from daemon.due import Settled, Stretch, apart, back_off, moments, settle, skipped
 from daemon.errors import NotFound, Refused
 from daemon.models import Outcome, Reason, Run, Status
-from daemon.routines import Routine
+from daemon.routines import KINDS, Routine
 from daemon.schedule import CatchUp, Schedule, spread_offset
 from daemon.store.journal import Claim, Journal, RoutineState, Streak
 
@@ -28,7 +30,6 @@ log = structlog.get_logger()
 
 # So many at a time: 10,000 at once would stall the loop.
 SLICE = 250
-ON_START_AT_MOST = timedelta(hours=1)
 OPERATOR_SEEN = "operator_seen"
 # A schedule key that no routine has: who comes back from it gets a new baseline.
 FORGOTTEN = ""
@@ -53,6 +54,11 @@ def schedule_of(routine: Routine, *, zone: str, machine: str = "") -> Schedule:
     )
 
 
+def starts_by_itself(routine: Routine) -> bool:
+    """Tell whether anything but a person starts a routine."""
+    return routine.trigger.on_start or any(getattr(routine.trigger, kind) for kind in KINDS)
+
+
 def sliced(names: Iterable[str]) -> Iterator[list[str]]:
     """Return names in portions that the event loop can bear."""
     rest = iter(list(names))
@@ -71,9 +77,10 @@ class Ledger:
         cancel: Callable[[str], Awaitable[object]],
         clock: Clock,
         machine: str,
+        host: str,
     ) -> None:
         self._journal, self._submit, self._cancel = journal, submit, cancel
-        self._clock, self._machine = clock, machine
+        self._clock, self._machine, self._host = clock, machine, host
         self.up_since = clock.now()
         self.routines: Mapping[str, Routine] = {}
         self.schedules: dict[str, Schedule] = {}
@@ -128,10 +135,19 @@ class Ledger:
         schedules: dict[str, Schedule] = {}
         for name, routine in routines.items():
             keys[name] = f"{routine.schedule_key} {routine.trigger.timezone or zone}"
-            schedule = schedule_of(routine, zone=zone, machine=self._machine)
-            if routine.enabled and (schedule.cron or schedule.every or schedule.at or schedule.on_start):
-                schedules[name] = schedule
+            if routine.enabled and starts_by_itself(routine) and self.is_here(routine):
+                schedules[name] = schedule_of(routine, zone=zone, machine=self._machine)
         return keys, schedules, {name: routine.dump() for name, routine in routines.items()}
+
+    def is_here(self, routine: Routine) -> bool:
+        """Tell whether a routine is for this host, by its full name or by the name before the first dot."""
+        globs, names = routine.trigger.machines, {self._host.lower(), self._host.lower().partition(".")[0]}
+        return not globs or any(fnmatchcase(name, glob.lower()) for glob in globs for name in names)
+
+    def wants_first_run(self, name: str) -> bool:
+        """Tell whether a routine is to run as soon as it is seen for the first time."""
+        routine = self.routines[name]
+        return routine.first_run and routine.enabled and self.is_here(routine)
 
     async def _set_baselines(self, keys: Mapping[str, str], unread: Iterable[str]) -> dict[str, RoutineState]:
         """Start a new baseline where trigger, zone or enabling changed, and where the old one cannot be true."""
@@ -227,13 +243,14 @@ class Ledger:
         await self.pause(name, why=why)
         log.warning("routine.paused", routine=name, why=why, hint=f"agentctl resume {name}")
 
-    def _rests(self, name: str, now: datetime) -> bool:
-        """Tell whether a routine has failed so often of late that it is not to be started yet."""
+    def rests_until(self, name: str, now: datetime) -> datetime | None:
+        """Return until when a routine is not to be started that has failed of late."""
         if (streak := self._streaks.get(name)) is None:
-            return False
+            return None
         retry = self.routines[name].run.retry
+        until = streak.last + back_off(streak.count, retry.backoff, retry.max)
         # A failure of the future is one from a time when the clock was wrong.
-        return timedelta(0) <= now - streak.last < back_off(streak.count, retry.backoff, retry.max)
+        return until if streak.last <= now < until else None
 
     # --- settling slots
 
@@ -263,7 +280,7 @@ class Ledger:
             else:
                 claims.append(self._claim_of(name, settled, settled.start))
         await self._account(stretches)
-        runs = await self._start(claims)
+        runs = await self.start(claims)
         self._floors.update(floors)
         return runs
 
@@ -307,7 +324,7 @@ class Ledger:
     async def _hindrance(self, name: str, now: datetime) -> Reason | None:
         """Return why a slot that may start must not, as far as no tool and no model is needed to tell."""
         routine, gate = self.routines[name], self.routines[name].gate
-        if self._rests(name, now):
+        if self.rests_until(name, now):
             return Reason.NOT_BEFORE
         if gate.moments is not None and not await self._moment_has_come(name, gate.moments, now):
             return Reason.GATE
@@ -320,7 +337,17 @@ class Ledger:
             midnight = now.astimezone(self.schedules[name].zone).replace(hour=0, minute=0, second=0, microsecond=0)
             if await self._journal.runs_since(name, midnight.astimezone(UTC)) >= gate.max_per_day:
                 return Reason.GATE
-        return Reason.OVERLAP if _overlaps(routine, await self._active(name)) else None
+        return Reason.OVERLAP if overlaps(routine, await self.active(name)) else None
+
+    async def hindrance_now(self, name: str) -> Reason | None:
+        """Return why an event may not start a routine at this moment."""
+        now = self._clock.now()
+        await self._end_pauses([name], now)
+        if self.states[name].pausing(now):
+            return Reason.PAUSED
+        if not self.schedules[name].active(now):
+            return Reason.QUIET_HOURS
+        return await self._hindrance(name, now)
 
     async def _moment_has_come(self, name: str, number: int, now: datetime) -> bool:
         """Tell whether one of the routine's moments has come that no report has used up."""
@@ -330,7 +357,7 @@ class Ledger:
             return False
         return await self._journal.heard_since(name, passed[-1]) == 0
 
-    async def _active(self, name: str) -> list[Run]:
+    async def active(self, name: str) -> list[Run]:
         """Return the runs of a routine that have not ended.
 
         One look serves all that are due together. What it shows may have ended since, and is looked at again.
@@ -341,6 +368,10 @@ class Ledger:
                 self._occupied.setdefault(run.routine, []).append(run)
         return self._occupied.get(name, [])
 
+    async def let_pass(self, name: str, slot: datetime, reason: Reason) -> None:
+        """Account for a moment at which a run was not started."""
+        await self._account([(name, skipped(slot, reason))])
+
     # --- starting runs
 
     def _claim_of(self, name: str, settled: Settled, outcome: Outcome) -> Claim:
@@ -348,13 +379,13 @@ class Ledger:
         kind = "cron" if trigger.cron else "every" if trigger.every else "at"
         if outcome is not Outcome.RAN:
             log.info(f"slot.{outcome}", routine=name, slot=settled.slot.isoformat(), lateness=settled.lateness)
-        claim = self._claim(name, kind, settled.slot, outcome=outcome, lateness=settled.lateness)
+        claim = self.claim(name, kind, settled.slot, outcome=outcome, lateness=settled.lateness)
         if outcome is Outcome.RAN:
             return claim
         place, self._late = self._late, self._late + 1
         return replace(claim, not_before=self._clock.now() + apart(place)) if place else claim
 
-    def _claim(
+    def claim(
         self,
         name: str,
         trigger: str,
@@ -363,7 +394,10 @@ class Ledger:
         event: str | None = None,
         outcome: Outcome = Outcome.RAN,
         lateness: float = 0.0,
+        input: Any = None,  # noqa: A002  the word for it
+        files: Mapping[str, str] | None = None,
     ) -> Claim:
+        """Return what a run of the routine as it stands now needs to be written down."""
         return Claim(
             routine=name,
             definition=self._definitions.get(name) or self.routines[name].dump(),
@@ -373,9 +407,11 @@ class Ledger:
             event=event,
             outcome=outcome,
             lateness=lateness,
+            input=input,
+            files=tuple((files or {}).items()),
         )
 
-    async def _start(self, claims: Sequence[Claim]) -> list[Run]:
+    async def start(self, claims: Sequence[Claim]) -> list[Run]:
         """Claim slots in one durable transaction and hand on the runs of those that were free."""
         if not claims:
             return []
@@ -390,66 +426,8 @@ class Ledger:
             await self._submit(run)
         return runs
 
-    async def run_now(self, name: str, *, event: str, trigger: str) -> Run:
-        """Start a run by an event, which gets the same run however often it comes. Refused for an overlap."""
-        if earlier := await self._journal.run_of_event(name, event):
-            return earlier
-        active = await self._active(name)
-        if _overlaps(self.routines[name], active):
-            raise Refused(
-                f"{name} is {active[0].status} already (run {active[0].id}); wait for it,"
-                f" or stop it: agentctl cancel {active[0].id}"
-            )
-        now = self._clock.now()
-        runs = await self._start([self._claim(name, trigger, now, event=event)])
-        if trigger == "manual":
-            await self._journal.remember(OPERATOR_SEEN, now.isoformat())
-        if not runs:  # `agentd once` beside us, say
-            raise Refused(f"the event {event} of {name} was taken by another process at this moment; ask again")
-        return runs[0]
 
-    async def start_of_daemon(self) -> None:
-        """Start what runs when the daemon starts, unless it did so less than an hour ago."""
-        for name in [name for name, schedule in self.schedules.items() if schedule.on_start]:
-            key = f"on_start:{name}"
-            slot, done = _remembered(await self._journal.recall(key))
-            if slot is None or not self.up_since - ON_START_AT_MOST < slot <= self.up_since:
-                slot, done = self.up_since, False
-                await self._journal.remember(key, slot.isoformat())
-            if done:
-                continue
-            # Not done: this is the hour's first start, or the one before died between these lines.
-            if reason := await self._hindrance_at_start(name):
-                await self._account([(name, skipped(slot, reason))])
-            else:
-                await self._start([self._claim(name, "on_start", slot, event=f"on_start {slot.isoformat()}")])
-            await self._journal.remember(key, f"{slot.isoformat()} done")
-
-    async def _hindrance_at_start(self, name: str) -> Reason | None:
-        now = self._clock.now()
-        if self.states[name].pausing(now):
-            return Reason.PAUSED
-        if not self.schedules[name].active(now):
-            return Reason.QUIET_HOURS
-        return await self._hindrance(name, now)
-
-    async def first_runs(self, names: Iterable[str]) -> None:
-        """Run once what wants that and has never run."""
-        wanting = [name for name in names if self.routines[name].first_run and self.routines[name].enabled]
-        if not wanting:
-            return
-        ran, now = await self._journal.last_runs(), self._clock.now()
-        await self._start([self._claim(n, "first_run", now, event="first_run") for n in wanting if n not in ran])
-
-
-def _overlaps(routine: Routine, active: Sequence[Run]) -> bool:
+def overlaps(routine: Routine, active: Sequence[Run]) -> bool:
     """Tell whether one run more would be too many."""
     most = {"skip": 0, "queue_one": 1, "cancel_previous": len(active)}
     return len(active) > most[routine.run.overlap]
-
-
-def _remembered(value: str | None) -> tuple[datetime | None, bool]:
-    if value is None:
-        return None, False
-    instant, _, done = value.partition(" ")
-    return datetime.fromisoformat(instant), done == "done"

@@ -189,10 +189,11 @@ class Schedule:
 
     # --- words
 
-    def words(self) -> str:
-        """Return the schedule in English: `at 08:30 on weekdays, Europe/Berlin`."""
+    def words(self, event: str = "") -> str:
+        """Return the schedule in English: `at 08:30 on weekdays, Europe/Berlin`; `event` is what else starts it."""
         on_wall = bool(self.cron or self.at or self.active_hours or self.active_days)
         parts = [
+            event,
             cron_words(self.cron) if self.cron else "",
             f"every {_span(self.every)}" if self.every else "",
             f"once at {self.at.astimezone(self.zone):%Y-%m-%d %H:%M}" if self.at else "",

@@ -19,6 +19,7 @@ from daemon.store.database import Database
 from daemon.store.journal import Journal
 
 NINE = {"cron": "0 9 * * *"}
+OURS = ("slot claims", "chain claims", "clock set")
 HALF_HOURLY = {"every": timedelta(minutes=30)}
 
 
@@ -119,7 +120,7 @@ class House:
         """Let the loop turn until the engine has done what it was rung for."""
         for _ in range(5):
             await asyncio.sleep(0)
-            ours = [task for task in asyncio.all_tasks() if task.get_name() in ("slot claims", "clock set")]
+            ours = [task for task in asyncio.all_tasks() if task.get_name() in OURS]
             await asyncio.gather(*ours)
 
     async def finish(self, *runs: Run) -> None:

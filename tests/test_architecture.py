@@ -17,14 +17,14 @@ HOUSE = Path(__file__).parents[1] / "daemon"
 # From the ground up. A room imports rooms of lower floors only, so rooms of one floor are blind to each other.
 FLOORS = (
     "models errors facts places beneath bell clock crontab notify redact",
-    "definitions events log schedule shipped store timer",
+    "definitions errands events log schedule shipped store timer",
     "config due reload watching",
     "delivery functions memory policy providers routines",
     "archive ledger recollection tools",
     "agent",
     "gather",
     "run",
-    "executors host",
+    "executors host occasions",
     "engine",
     "control",
     "doctor validate",
@@ -58,8 +58,8 @@ LATER = frozenset(["anthropic", "httpx", "httpx2", "openai", "sqlalchemy", "sqlm
 CALL, TASK, CARRIED = "one tool call", "one background task", "carried out of its thread"
 BROAD = {
     "delivery.outbox:Outbox._send": TASK,
-    "engine:RoutineEngine._claim_rung": TASK,
     "engine:RoutineEngine._realign": TASK,
+    "errands:Errands._run": TASK,
     "executors:LocalExecutor._one": TASK,
     "functions.executor:ToolExecutor.run": CALL,
     "functions.executor:_in_thread.work": CARRIED,

@@ -352,7 +352,7 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
             ),
         ),
         (
-            '[trigger]\nwatch = ["*/*.md"]\n[run]\nprompt = "x"\n[[deliver]]\nto = "file"\npath = "reports/{routine}.md"',
+            '[trigger]\nwatch = ["*/*.md"]\n[run]\nprompt="x"\n[[deliver]]\nto="file"\npath="reports/{routine}.md"',
             (
                 'deliver[0].path: is watched: each report would start the next run (found "reports/{routine}.md"); '
                 "write it to another folder"

@@ -4,7 +4,7 @@ In this room: routines as values, the rules they keep, and the difference betwee
 when the next one is due (schedule.py), what became of one (store/), and any change to a file: they are the user's.
 """
 
-from daemon.routines.chains import tangled
+from daemon.routines.chains import circles, tangled
 from daemon.routines.folder import Changes, Loaded, diff, is_routine_file, load_folder, load_routine
 from daemon.routines.routine import Budget, Definition, Deliver, Gate, Gather, Retry, Routine, RunSpec, Trigger
 from daemon.routines.rules import CHANNELS, KINDS, PATH, against
@@ -25,6 +25,7 @@ __all__ = [
     "RunSpec",
     "Trigger",
     "against",
+    "circles",
     "diff",
     "is_routine_file",
     "load_folder",

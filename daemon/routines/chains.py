@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from daemon.definitions import Conflict, as_fault, did_you_mean, display
 from daemon.errors import ConfigError
@@ -12,9 +12,18 @@ from daemon.routines.routine import Routine
 def tangled(routines: Mapping[str, Routine], *, unread: Collection[str] = ()) -> dict[str, ConfigError]:
     """Return those that come after nobody or, in the end, after themselves; `unread` are there, only not readable."""
     known = {*routines, *unread}
-    faults: dict[str, ConfigError] = {}
+    return _faulty(routines, lambda name: [*_unknown(routines[name], known), *_circle(name, routines)])
+
+
+def circles(routines: Mapping[str, Routine]) -> dict[str, ConfigError]:
+    """Return those that, in the end, come after themselves."""
+    return _faulty(routines, lambda name: _circle(name, routines))
+
+
+def _faulty(routines: Mapping[str, Routine], check: Callable[[str], Iterable[Conflict]]) -> dict[str, ConfigError]:
+    faults = {}
     for name, routine in routines.items():
-        if found := [*_unknown(routine, known), *_circle(name, routines)]:
+        if routine.trigger.after and (found := list(check(name))):
             file = display(routine.path or f"{name}.toml")
             faults[name] = ConfigError(*(as_fault(conflict, file) for conflict in found))
     return faults

@@ -70,13 +70,18 @@ def _enter(folder: int, path: str, states: States, errand: _Errand) -> None:
             fits, deeper = errand.patterns.step(states, name)
             inside = f"{path}/{name}" if path else name
             if fits and stat.S_ISREG(mode):
-                found.files[inside] = version
+                found.files[_readable(inside)] = version
             elif deeper and stat.S_ISDIR(mode) and inside.count("/") < DEEPEST:
                 _enter_child(folder, name, inside, deeper, errand)
     except OSError as error:
         found.unread[path] = error.strerror or str(error)
     finally:
         os.close(folder)
+
+
+def _readable(path: str) -> str:
+    """Return a path as text: what of a name is no UTF-8 is spelt out, so that a journal and a model can take it."""
+    return path if path.isascii() else path.encode("utf-8", "backslashreplace").decode()
 
 
 def _enter_child(folder: int, name: str, inside: str, states: States, errand: _Errand) -> None:

@@ -122,6 +122,11 @@ class Watcher:
             self._ring_in(name, watched, most.deaf if self._deaf else REST)
         return {path: files[path][0] for path in resting[: most.batch]}
 
+    async def present(self, name: str) -> set[str]:
+        """Return every file that fits now."""
+        watched = self._watched.get(name)
+        return set((await asyncio.to_thread(look, self._root, watched.patterns)).files) if watched else set()
+
     def close(self) -> None:
         """Watch for nothing more; safe to repeat."""
         for watched in self._watched.values():
