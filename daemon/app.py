@@ -133,6 +133,7 @@ class App:
                     clock=app.clock,
                     zone=app.zone.key,
                     timer=system_timer(app.clock, place.env),
+                    workspace=workspace,
                 )
                 try:
                     yield app
