@@ -324,12 +324,14 @@ class App:
         self.executor.allow(config.daemon.max_concurrent)
         loaded = await self._definitions()
         self.zone = ZoneInfo(config.timezone or host_zone())
+        told = {fault for error in self.engine.faults.values() for fault in error.faults}
         changes = await self.engine.reload(loaded, zone=self.zone.key)
         faults = [fault for error in loaded.faults.values() for fault in error.faults]
         if changes or config != old:
             log.info("definitions.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed)
         for fault in faults:
-            log.warning("routine.invalid", fault=str(fault))
+            if fault not in told:  # and not again whenever another file changes
+                log.warning("routine.invalid", fault=str(fault))
         return {
             "added": list(changes.added),
             "changed": list(changes.changed),
@@ -340,11 +342,22 @@ class App:
     # --- the life of the process ---
 
     async def once(self, name: str) -> Run:
-        """Run one routine here and now, to its delivered end; NotFound if there is none of that name."""
+        """Run one routine here and now, to its delivered end; NotFound if there is none of that name.
+
+        A run of it that an earlier process left goes first; those of other routines wait for a daemon.
+        """
         await self.engine.load(await self._definitions())
-        run = await self.engine.trigger(name, event=new_id(), trigger="once")
-        await self.executor.idle()
-        await self.outbox.flush()
+        events = self.events.follow()
+        try:
+            left = [run for run in await self._left_over() if run.routine == name]
+            await self.executor.submit_all(left)
+            for run in left:
+                await _end_of(run, events)
+            run = await self.engine.trigger(name, event=new_id(), trigger="once")
+            await _end_of(run, events)
+            await self.outbox.flush()
+        finally:
+            await self.executor.stop(0)
         return await self.journal.get(run.id)
 
     async def _left_over(self) -> list[Run]:
@@ -401,3 +414,10 @@ class App:
             await serving
             for task in background:
                 task.cancel()
+
+
+async def _end_of(run: Run, events: AsyncIterator[Json]) -> None:
+    """Return once the run has ended, however often it is put off until then."""
+    async for event in events:
+        if event["run"] == run.id and event["type"] in ("run_ended", "run_waiting"):
+            return

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon import __version__
-from daemon.errors import ConfigError, DaemonError, NotFound, StateBusy
+from daemon.errors import ConfigError, DaemonError, NotFound, Refused, StateBusy
 from daemon.places import find_config, find_socket, find_state, looked_at, socket_in, user_home
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EX_CONFIG = 78  # sysexits.h: something is wrong in a file; the unit does not restart on it
 EX_TEMPFAIL = 75  # another daemon has the state; later it may be free
-NOT_FOUND = 4
+NOT_FOUND, REFUSED = 4, 5  # as agentctl ends
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error, EX_TEMPFAIL)
     except NotFound as error:
         return _fail(error, NOT_FOUND)
+    except Refused as error:
+        return _fail(error, REFUSED)
     except DaemonError as error:
         return _fail(error, 1)
     except BrokenPipeError:
@@ -152,7 +154,11 @@ def once(options: argparse.Namespace) -> int:
                 _say(ended.report)
             if ended.detail:
                 sys.stderr.write(f"{ended.status}: {ended.detail}\n")
-            return exit_code_of(ended.status, [d.status for d in await app.journal.deliveries(run=ended.id)])
+            # it lies there until a daemon or the next `once` tries again: to a script that is a failure
+            lost = [each for each in await app.journal.deliveries(run=ended.id) if each.error and not each.receipt]
+            for each in lost:
+                sys.stderr.write(f"not delivered to {each.target}: {each.error}\n")
+            return exit_code_of(ended.status, ["failed" for _ in lost])
 
     try:
         return asyncio.run(run())

@@ -259,3 +259,66 @@ async def test_a_key_that_lies_about_is_announced_and_not_used(home):
     assert "$ANTHROPIC_API_KEY is set but not used" in after
     assert 'set provider = "claude"' in after
     assert "canary" not in home.said
+
+
+# --- one run in the foreground
+
+
+async def test_a_run_in_the_foreground_ends_as_it_ended_however_often_it_was_put_off(home):
+    home.routine("hello", HELLO.replace("attempts = 1", 'attempts = 2\nbackoff = "1s"'))
+    async with Vendor(
+        [{"error": 401, "message": "no"}, {"error": 503, "message": "later", "repeat": 3}, "Hello."]
+    ) as vendor:
+        home.write("config.toml", config(vendor))
+        refused = await home.agentd("once", "hello")
+        assert refused.code == 1
+        assert "check the key" in one_line(refused.err)
+        ran = await home.agentd("once", "hello")
+        assert (ran.code, ran.out) == (0, "Hello.\n"), ran.err
+
+
+async def test_a_run_in_the_foreground_that_was_killed_is_gone_on_with_by_the_next(home):
+    home.routine("hello", HELLO.replace("hello.md", "{run}.md"))
+    async with Vendor([{"hang": True}, "The first.", "The second."]) as vendor:
+        home.write("config.toml", config(vendor))
+        killed = await home._spawn("daemon.main", "once", "hello", *home._places)
+        await vendor.asked(1)
+        killed.kill()
+        await killed.communicate()
+        ran = await home.agentd("once", "hello")
+        assert (ran.code, ran.out) == (0, "The second.\n"), ran.err
+    reports = sorted(path.read_text().splitlines()[-1] for path in home.workspace.iterdir())
+    assert reports == ["The first.", "The second."]
+
+
+async def test_a_run_in_the_foreground_that_is_interrupted_is_put_down_in_good_order(home):
+    home.routine("hello", HELLO)
+    async with Vendor([{"hang": True}, "The first.", "The second."]) as vendor:
+        home.write("config.toml", config(vendor))
+        first = await home._spawn("daemon.main", "once", "hello", *home._places)
+        await vendor.asked(1)
+        first.send_signal(signal.SIGINT)
+        _, complaint = await first.communicate()
+        assert (first.returncode, complaint) == (130, b"")
+        assert (await home.agentd("once", "hello")).out == "The second.\n"
+
+
+async def test_a_report_that_did_not_arrive_is_no_success_in_the_foreground(home):
+    home.routine("hello", HELLO)
+    home.routine("broken", "nope = 1\n")
+    (home.workspace / "hello.md").mkdir(parents=True)
+    ran = await home.agentd("once", "hello")
+    assert ran.code == 6
+    assert ran.out
+    assert one_line(ran.err).startswith("not delivered to file: ")
+    assert (await home.agentd("once", "broken")).code == 5
+
+
+async def test_a_fault_that_stays_is_logged_once(home):
+    home.routine("bad", "nope = 1\n")
+    await home.start()
+    home.routine("bad", "nope = 2\n")
+    for _ in range(2):
+        assert (await home.agentctl("reload")).code == 1
+    lines = (await home.agentctl("logs", "--level", "warning")).out.splitlines()
+    assert sum("routine.invalid" in line for line in lines) == 1
