@@ -1,8 +1,8 @@
-"""git, read-only: the sub-commands and options that only look, and how to run it in a repository one does not trust.
+"""git, read-only: the sub-commands and options that only look.
 
-A repository is code: its own .git/config may name programs that a plain `git diff`, `status` or `blame` runs (a diff
-driver, a filter, a file-system monitor, a signature checker). `neutralised` gives the words and the environment with
-which none of them is; tests/policy/test_git.py runs git against a repository that tries them all.
+That is half of the matter: a repository's own config may name programs that a plain `git diff` runs. The shell tool
+runs git on a view of the repository without that config (tools/repository.py), and the options added here keep it from
+running what attributes ask for.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from daemon.policy.grammars import Grammar
@@ -105,8 +104,6 @@ _MORE: Mapping[str, Mapping[str, Any]] = {
     "git diff": {"add": lambda _: _NO_HELPERS},
     "git show": {"add": lambda _: _NO_HELPERS},
     "git blame": {"add": lambda _: ("--no-textconv",)},
-    # without a revision it would read a log from standard input, there being no terminal
-    "git shortlog": {"add": lambda parsed: () if parsed.operands else ("HEAD",)},
     "git branch": {"check": _only_listing},
     "git tag": {"check": _only_listing},
     "git stash": {"check": _only_the_list},
@@ -142,7 +139,9 @@ def _git(words: Sequence[Word]) -> Usage:
         raise Unreadable(f"{what} is not known here to change nothing", f"git takes {_SYNOPSIS}")
     usage = program.usage(rest)
     operands = [word.text for word in program.parsed(rest).operands]
-    return Usage(("git", *usage.argv), files=tuple(path for each in operands if (path := _path_in(each))))
+    # without a revision shortlog would read a log from standard input, there being no terminal
+    head = ("HEAD",) if rest[0].text == "shortlog" and not operands else ()
+    return Usage(("git", *usage.argv, *head), files=tuple(path for each in operands if (path := _path_in(each))))
 
 
 def _path_in(operand: str) -> str:
@@ -153,80 +152,3 @@ def _path_in(operand: str) -> str:
 
 
 GIT = Grammar("git", _git, _SYNOPSIS, answers=(1,))
-
-
-# --- a repository that one does not trust -------------------------------------------------------------
-
-_OFF = "/bin/false"
-# Everything in a repository's config that makes a reading command run a program, or read a file outside.
-_SETTINGS = (
-    "core.fsmonitor=false",
-    "core.hooksPath=/dev/null",
-    "core.pager=cat",
-    "core.editor=" + _OFF,
-    "core.sshCommand=" + _OFF,
-    "core.alternateRefsCommand=" + _OFF,
-    "core.attributesFile=/dev/null",
-    "core.excludesFile=/dev/null",
-    "blame.ignoreRevsFile=",
-    "diff.external=",
-    "diff.ignoreSubmodules=all",
-    "diff.orderFile=/dev/null",
-    "log.showSignature=false",
-    "gpg.program=" + _OFF,
-    "gpg.openpgp.program=" + _OFF,
-    "gpg.ssh.program=" + _OFF,
-    "gpg.x509.program=" + _OFF,
-    "mailmap.file=/dev/null",
-    "status.submoduleSummary=false",
-    "submodule.recurse=false",
-)
-_ENVIRONMENT = {
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_ATTR_NOSYSTEM": "1",
-    "GIT_OPTIONAL_LOCKS": "0",  # status would write the index
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_ALLOW_PROTOCOL": "none",  # a partial clone fetches what is missing, with programs its config names
-    "GIT_NO_LAZY_FETCH": "1",
-    "GIT_PAGER": "cat",
-    "GIT_EDITOR": _OFF,
-    "GIT_ASKPASS": _OFF,
-}
-# A section's head, in both spellings; [filter "lfs"] and [filter.lfs]
-_SECTION = re.compile(r'\[\s*(filter|include|includeif)\s*(?:"((?:[^"\\\n]|\\.)*)"|\.([^]\s]*))?\s*]', re.IGNORECASE)
-
-
-def neutralised(argv: Sequence[str], workspace: Path) -> tuple[list[str], dict[str, str]]:
-    """Return git's words and environment for the workspace's own repository, with what its config would run taken out.
-
-    Raises Unreadable for a repository that lies elsewhere or whose config cannot be seen through.
-    """
-    folder = workspace / ".git"
-    if folder.is_symlink() or folder.is_file():
-        raise Unreadable("the workspace's .git leads elsewhere", "use a repository of the workspace's own")
-    settings = [*_SETTINGS]
-    for name in _filters(folder):
-        settings += [f"filter.{name}.{key}=" for key in ("clean", "smudge", "process")]
-        settings.append(f"filter.{name}.required=false")
-    words = ["git", "--no-pager", "--no-replace-objects", *(part for each in settings for part in ("-c", each))]
-    place = {"GIT_DIR": str(folder), "GIT_WORK_TREE": str(workspace)}
-    return [*words, *argv[1:]], _ENVIRONMENT | place
-
-
-def _filters(folder: Path) -> list[str]:
-    """Return the names of the filters that a repository's config declares."""
-    names: list[str] = []
-    for name in ("config", "config.worktree"):
-        try:
-            text = (folder / name).read_text("utf-8", errors="replace")
-        except OSError:
-            continue
-        for match in _SECTION.finditer(text):
-            if match[1].lower() != "filter":
-                raise Unreadable("the repository's config includes other files", "take [include] out of .git/config")
-            found = match[2] or match[3] or ""
-            if not re.fullmatch(r"[\w.-]+", found):
-                raise Unreadable(f"the repository's config holds a filter of an odd name, {found!r}", "rename it")
-            names.append(found)
-    return names

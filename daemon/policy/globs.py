@@ -62,14 +62,13 @@ class Glob:
         """Tell whether something it covers could be beneath a folder (`.` is the workspace); never wrongly no."""
         if self.floating:
             return True
-        fixed = re.split(r"[*?]", self.pattern, maxsplit=1)[0].rpartition("/")[0]
+        if self.pattern.startswith("/") != folder.startswith("/"):
+            return False
+        fixed = re.split(r"[*?]", self.pattern, maxsplit=1)[0].rpartition("/")[0]  # what leads to the first wildcard
         here = "" if folder == "." else folder
-        short, long = sorted((fixed, here), key=len)
         if self.fold:
-            short, long = short.casefold(), long.casefold()
-        return (
-            (short == "" and not (fixed.startswith("/") and not here)) or long == short or long.startswith(short + "/")
-        )
+            fixed, here = fixed.casefold(), here.casefold()
+        return not here or f"{fixed}/".startswith(f"{here}/") or f"{here}/".startswith(f"{fixed}/") or not fixed
 
 
 def any_covers(globs: Iterable[Glob], *paths: str) -> bool:

@@ -267,6 +267,8 @@ class _Reader:
         self._skip(" ")
         if earlier is not None:
             raise Unreadable("a command reads from two files", "write one <")
+        if _REDIRECT.match(self.line, self.at):
+            raise Unreadable("< lacks its file", "write < FILE")
         word = self._word(first=False)
         if word.pattern:
             raise Unreadable("after < one file is named, without * or ?", "write its name out")

@@ -72,8 +72,6 @@ class Parsed:
     name: str
     options: tuple[tuple[str, str | None], ...]
     operands: tuple[Word, ...]
-    end: int
-    """Where in the words more options may be put: before `--`, or after the last word."""
     values: tuple[str, ...] = ()
     """The values that are paths."""
 
@@ -112,7 +110,7 @@ class Program:
     check: Check | None = None
     """Raises Unreadable for what the table lets pass."""
     add: Callable[[Parsed], Sequence[str]] | None = None
-    """Options of ours, put after the others."""
+    """Options of ours, put before the others."""
     stdin: bool = False
     """It reads standard input, whatever its operands are."""
     without_input: tuple[str, ...] = ()
@@ -141,11 +139,11 @@ class Program:
             if kind in _PATHS and not named[kind]:
                 stdin = stdin or not default
                 named[kind] += ["."] * bool(default)
-        argv = [word.text for word in words]
-        argv[parsed.end : parsed.end] = self.add(parsed) if self.add else ()
         files, trees = ([path for path in named[kind] if path != "-"] for kind in _PATHS)
         stdin = stdin and not parsed.has(*self.without_input)
-        return Usage(tuple(argv), (*parsed.values, *files), tuple(trees), stdin)
+        added = self.add(parsed) if self.add else ()
+        argv = (words[0].text, *added, *(word.text for word in words[1:]))
+        return Usage(argv, (*parsed.values, *files), tuple(trees), stdin)
 
     def parsed(self, words: Sequence[Word]) -> Parsed:
         """Tell options and operands apart; raise Unreadable for an option that is not listed."""
@@ -184,14 +182,12 @@ class Table:
         options: list[tuple[str, str | None]] = []
         operands: list[Word] = []
         values: list[str] = []
-        end = len(words)
         at = 1
         while at < len(words):
             word = words[at]
             at += 1
             text = word.text
             if text == "--":
-                end = at - 1
                 operands.extend(words[at:])
                 break
             if not text.startswith("-") or text == "-" or (self._negative and _KINDS["NUM"].fullmatch(text)):
@@ -202,7 +198,7 @@ class Table:
                 at += 0 if joined is not None else len(given)
                 values += _paths_in(name, option, given)
                 options.append((option.name, given[0].text if given else None))
-        return Parsed(name, tuple(options), tuple(operands), end, tuple(values))
+        return Parsed(name, tuple(options), tuple(operands), tuple(values))
 
     def _read(self, name: str, text: str) -> list[tuple[_Option, str | None]]:
         """Return the options in one word, each with the value that is joined to it."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from daemon.policy import git, grammars, programs
 from daemon.policy.lexer import Unreadable, Word
@@ -49,11 +48,6 @@ class Allowed(Protocol):
 
     def usage(self, words: Sequence[Word]) -> Usage: ...
     def known(self) -> str: ...
-
-
-Prepare: TypeAlias = Callable[[Sequence[str], Path], tuple[list[str], dict[str, str]]]
-# Programs that need words and variables of ours to be harmless where they run.
-PREPARE: Mapping[str, Prepare] = {"git": git.neutralised}
 
 
 @cache

@@ -109,6 +109,8 @@ class Reach:
         prefix = folder.rstrip("/") + "/"
         if not any(char in part for char in "*?"):
             name = _unescaped(part)
+            if name == ".":
+                return [folder]
             return [prefix + name] if os.path.lexists(self._absolute(prefix + name)) else []
         if not any(_within(root, folder) for root in self.readable):
             self.find(folder)  # on the way to what may be read, folders may be looked through

@@ -148,8 +148,8 @@ async def test_without_one_there_is_nothing_to_read(tmp_path: Path) -> None:
     assert ended.output.text() == "''\n"
 
 
-async def test_a_program_that_is_not_there_is_said_so_and_the_line_goes_on(tmp_path: Path) -> None:
-    nothing = Running(path=None, argv=["frobnicate", "-x"])
+async def test_a_program_that_cannot_be_started_is_said_so_and_the_line_goes_on(tmp_path: Path) -> None:
+    nothing = Running(path="", argv=["frobnicate"], fault=(127, "frobnicate: is not installed"))
     ended = await run_in(tmp_path, (";", [nothing]), ("||", [python("print('other')")]))
     assert ended.output.text() == "frobnicate: is not installed\nother\n"
     alone = await run_in(tmp_path, (";", [nothing]))

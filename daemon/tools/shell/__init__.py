@@ -15,10 +15,11 @@ from typing import Literal
 from daemon.errors import ToolFailed
 from daemon.functions import FunctionRegistry
 from daemon.models import ToolContext
-from daemon.policy import Planned, PlannedCommand, Policy, Unreadable
+from daemon.policy import Planned, PlannedCommand, Policy
 from daemon.policy.lexer import Stream
-from daemon.policy.profiles import PREPARE, TRUSTED
+from daemon.policy.profiles import TRUSTED
 from daemon.tools.opening import open_beneath
+from daemon.tools.repository import repository_view
 from daemon.tools.shell.running import Ended, Running, run
 
 # The longest line a policy may allow ends by itself; the executor's limit is for tools that have none.
@@ -78,8 +79,6 @@ async def _run(
                 seconds=limits.shell_seconds,
                 output_bytes=limits.output_bytes,
             )
-        except Unreadable as error:
-            raise ToolFailed(f"not run: {error}") from None
         except OSError as error:
             raise ToolFailed(f"could not be run: {error.strerror}: {error.filename}") from None
     return ended, line, limits.shell_seconds
@@ -106,9 +105,7 @@ def find_program(name: str) -> Path | None:
 
 
 def _running(command: PlannedCommand, workspace: Path, files: ExitStack) -> Running:
-    argv, variables = list(command.argv), dict[str, str]()
-    if prepare := PREPARE.get(command.program):
-        argv, variables = prepare(argv, workspace)
+    variables = repository_view(workspace, files) if command.program == "git" else {}
     stdin, fault = None, None
     if command.stdin is not None:
         try:
@@ -122,7 +119,9 @@ def _running(command: PlannedCommand, workspace: Path, files: ExitStack) -> Runn
     redirects: list[tuple[int, Literal["null", "stdout"]]] = [
         (each.fd, "null" if each.to is Stream.NULL else "stdout") for each in command.redirects
     ]
-    return Running(path=str(program), argv=argv, redirects=redirects, stdin=stdin, environment=variables, fault=fault)
+    return Running(
+        path=str(program), argv=command.argv, redirects=redirects, stdin=stdin, environment=variables, fault=fault
+    )
 
 
 def _told(ended: Ended, line: tuple[Planned, ...], seconds: float) -> str:

@@ -31,8 +31,8 @@ FLOOD = 256 << 20
 class Running:
     """One program, ready to be started."""
 
-    path: str | None
-    """Where it is; None if it is not installed."""
+    path: str
+    """Where it is."""
     argv: Sequence[str]
     redirects: Sequence[tuple[int, Literal["null", "stdout"]]] = ()
     """Standard output (1) or error (2), to nowhere or to where standard output goes by then."""
@@ -40,6 +40,8 @@ class Running:
     """An open file, closed by whoever opened it."""
     environment: Mapping[str, str] | None = None
     """What it sees beside the environment of the line."""
+    fault: tuple[int, str] | None = None
+    """Why it cannot be started: the exit code a shell would give, and the words it would say."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,6 +111,7 @@ def _as_plan(each: Running) -> Json:
         "redirects": [*each.redirects],
         "stdin": each.stdin,
         "environment": dict(each.environment or {}),
+        "fault": each.fault,
     }
 
 

@@ -34,7 +34,7 @@ _IGNORED_BY_PYTHON = (13, 25)
 _KILL, _STOP = 9, 19 if sys.platform == "linux" else 17
 _PATIENCE = 2.0  # seconds for killed processes to go; only what hangs in the kernel takes longer
 _FIRST_FD = 10  # ours are moved above it, so that 0, 1 and 2 of a child can be set without harm
-_NOT_FOUND, _NOT_RUNNABLE, _STOPPED = 127, 126, 137
+_NOT_RUNNABLE, _STOPPED = 126, 137  # exit codes as a shell gives them
 
 
 class Stopped(Exception):
@@ -86,10 +86,10 @@ class Line:
             target = self._null if to == "null" else out
             out, err = (target, err) if fd == 1 else (out, target)
         stdin = reading if command["stdin"] is None else command["stdin"]
-        name = command["argv"][0]
-        if command["path"] is None:
-            os.write(err, f"{name}: is not installed\n".encode())
-            return 0, _NOT_FOUND
+        if command["fault"] is not None:
+            code, words = command["fault"]
+            os.write(err, f"{words}\n".encode())
+            return 0, code
         try:
             pid = os.posix_spawn(
                 command["path"],
@@ -100,7 +100,7 @@ class Line:
                 setsigdef=_IGNORED_BY_PYTHON,
             )
         except OSError as error:
-            os.write(err, f"{name}: {error.strerror}\n".encode())
+            os.write(err, f"{command['argv'][0]}: {error.strerror}\n".encode())
             return 0, _NOT_RUNNABLE
         return pid, 0
 

@@ -1,0 +1,86 @@
+"""A pattern speaks of the paths its writer means, in the manner of .gitignore."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.policy.globs import BadPattern, Glob
+
+
+@pytest.mark.parametrize(
+    ("pattern", "covered", "not_covered"),
+    [
+        ("notes.md", ["notes.md", "a/notes.md", "a/b/notes.md"], ["notes.mdx", "notes.md/x", "xnotes.md"]),
+        (".env*", [".env", ".env.local", "config/.env"], ["env", ".envs/x", "a.env"]),
+        ("*.pem", ["a.pem", "a/b.pem", ".pem"], ["a.pem/x", "apem"]),
+        ("reports/**", ["reports/a", "reports/a/b"], ["reports", "x/reports/a", "reportsx/a"]),
+        ("reports/*.md", ["reports/a.md"], ["reports/a/b.md", "x/reports/a.md", "reports/a.mdx"]),
+        ("**/.git/**", [".git/config", "a/.git/hooks/x"], [".git", "a/.git", ".gitignore", "x.git/config"]),
+        ("**/secret", ["secret", "a/secret"], ["secret/x", "asecret"]),
+        ("a/**/b", ["a/b", "a/x/b", "a/x/y/b"], ["ab", "a/xb", "b"]),
+        ("**", ["a", "a/b", "."], []),
+        ("a?c", ["abc", "x/a.c"], ["ac", "a/c", "abbc"]),
+        ("/var/log/**", ["/var/log/a", "/var/log/a/b"], ["var/log/a", "/var/log", "/var/logs/a"]),
+        ("/etc/os-release", ["/etc/os-release"], ["etc/os-release", "/etc/os-release/x"]),
+        ("a.b+(c)", ["a.b+(c)"], ["axb+(c)", "a.bb(c)"]),
+    ],
+)
+def test_a_pattern_covers_what_it_says(pattern: str, covered: list[str], not_covered: list[str]) -> None:
+    glob = Glob(pattern)
+    assert [path for path in covered if not glob.covers(path)] == []
+    assert [path for path in not_covered if glob.covers(path)] == []
+
+
+def test_what_applies_at_any_depth_applies_outside_the_workspace_too() -> None:
+    assert Glob(".env*").covers("/home/a/project/.env")
+    assert Glob("**/.ssh/**").covers("/home/a/.ssh/id")
+    assert not Glob("reports/**").covers("/reports/a")
+
+
+def test_case_does_not_matter_where_something_is_forbidden() -> None:
+    assert Glob(".env*", fold=True).covers(".ENV")
+    assert not Glob("reports/**").covers("Reports/a")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["", " a", "!a", "~/a", "./a", "../a", "a/../b", "a/..", "a/", "a//b", "a**", "**a/b", "[a]", "a\\b"]
+)
+def test_a_pattern_that_could_be_misread_is_refused(pattern: str) -> None:
+    with pytest.raises(BadPattern):
+        Glob(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "folder", "may"),
+    [
+        (".env*", ".", True),
+        (".env*", "src", True),
+        ("private/**", ".", True),
+        ("private/**", "private", True),
+        ("private/**", "private/a", True),
+        ("private/**", "src", False),
+        ("private/**", "privates", False),
+        ("/var/log/auth.log", "/var/log", True),
+        ("/var/log/auth.log", ".", False),
+        ("private/**", "/var/log", False),
+        ("*/secret", "src", True),
+    ],
+)
+def test_whether_something_may_lie_beneath_a_folder_is_never_wrongly_denied(
+    pattern: str, folder: str, may: bool
+) -> None:
+    assert Glob(pattern).may_lie_beneath(folder) is may
+
+
+_NAME = st.sampled_from(["a", "b", "ab", ".env", "reports", "x.pem"])
+_PART = st.sampled_from(["a", "b", "*", "**", "a*", "?", ".env*", "reports", "*.pem"])
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(pattern=st.lists(_PART, min_size=1, max_size=3).map("/".join), path=st.lists(_NAME, min_size=1, max_size=4))
+def test_what_covers_a_path_may_lie_beneath_each_folder_above_it(pattern: str, path: list[str]) -> None:
+    glob = Glob(pattern)
+    if glob.covers("/".join(path)):
+        assert all(glob.may_lie_beneath("/".join(path[:depth]) or ".") for depth in range(len(path)))
+    if glob.covers_all_of("/".join(path)):
+        assert glob.covers("/".join([*path, "b", "x.pem"]))

@@ -1,0 +1,110 @@
+"""An allow-list of options is read as getopt reads them, but for what may change from one version to the next."""
+
+import shlex
+
+import pytest
+
+from daemon.policy.lexer import Unreadable, Word
+from daemon.policy.options import Program, Usage, synopses
+
+TEXT = "-qv -NUM -n:NUM -o?WORD -f:PATH --quiet --lines=NUM --color[=WORD] --pair=TEXT+PATH"
+PROGRAM = Program("prog", TEXT, "TEXT PATH*")
+
+
+def usage(line: str, program: Program = PROGRAM) -> Usage:
+    return program.usage([Word(program.name), *map(Word, shlex.split(line))])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("x", "-q x", "-qv x", "-n5 x", "-n 5 x", "-qn5 x", "-qn 5 x", "-20 x", "-o x", "-oabc x", "--quiet x"),
+        *("--lines=5 x", "--lines 5 x", "--color x", "--color=auto x", "x -q y", "x y -- -z", "-- -x", "x -"),
+        *("-n -5 x", "-n +5 x", "--pair a b x", "-n5k x"),
+    ],
+)
+def test_listed_options_pass_in_every_form(line: str) -> None:
+    assert usage(line).argv == ("prog", *shlex.split(line))
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("-z x", "prog -z"),
+        ("-qz x", "prog -z"),
+        ("--other x", "prog --other"),
+        ("--quie x", "abbreviation"),
+        ("--li=5 x", "abbreviation"),
+        ("--quiet=1 x", "takes no value"),
+        ("--pair=a b x", "takes no value after ="),
+        ("-n", "lacks its value"),
+        ("x -n", "lacks its value"),
+        ("--lines", "lacks its value"),
+        ("--pair a", "lacks its value"),
+        ("-n five x", "does not take 'five'"),
+        ("--lines=-- x", "does not take '--'"),
+        ("-q", "lacks an operand"),
+        ("-oa/b x", "does not take 'a/b'"),
+        ("--=5 x", "prog --"),
+        ("-é x", "prog -é"),
+    ],
+)
+def test_whatever_is_not_listed_is_refused_by_name(line: str, problem: str) -> None:
+    with pytest.raises(Unreadable) as caught:
+        usage(line)
+    assert problem in caught.value.problem
+
+
+def test_a_refusal_leads_to_what_is_taken() -> None:
+    with pytest.raises(Unreadable, match="write --lines"):
+        usage("--line 5 x")
+    with pytest.raises(Unreadable, match="prog takes -qv"):
+        usage("-z x")
+
+
+def test_files_are_found_among_operands_and_values() -> None:
+    assert usage("x a -f b --pair c d - e").files == ("b", "d", "a", "e")
+    assert usage("-fb x").files == ("b",)
+    tree = Program("prog", "", "TREE*=.")
+    assert usage("a b", tree).trees == ("a", "b")
+    assert usage("", tree).trees == (".",)
+
+
+def test_it_is_known_when_standard_input_would_be_read() -> None:
+    assert usage("x").stdin
+    assert usage("x a -").stdin
+    assert not usage("x a").stdin
+    assert not usage("", Program("prog", "", "PATH*=.")).stdin
+    assert not usage("-n x", Program("prog", "-n", "TEXT PATH*", without_input=("-n",))).stdin
+    assert usage("x", Program("prog", "", "TEXT", stdin=True)).stdin
+
+
+def test_too_many_operands_are_refused() -> None:
+    with pytest.raises(Unreadable, match="it takes PATH PATH"):
+        usage("a b c", Program("prog", "", "PATH PATH"))
+    with pytest.raises(Unreadable, match="it takes none"):
+        usage("a", Program("prog"))
+
+
+def test_file_names_never_stand_where_something_else_is_meant() -> None:
+    found = Word("./a", pattern="*")
+    with pytest.raises(Unreadable, match="would be replaced by file names"):
+        PROGRAM.usage([Word("prog"), found])
+    with pytest.raises(Unreadable, match="would be replaced by file names"):
+        PROGRAM.usage([Word("prog"), Word("-o"), Word("--lines"), found, Word("x")])
+    assert PROGRAM.usage([Word("prog"), Word("x"), found]).files == ("./a",)
+
+
+def test_options_of_ours_stand_first_where_every_program_takes_them() -> None:
+    adding = Program("prog", "-q", "PATH*", add=lambda _: ("--safe",))
+    assert usage("a -q -- -b", adding).argv == ("prog", "--safe", "a", "-q", "--", "-b")
+    assert usage("a", adding).argv == ("prog", "--safe", "a")
+
+
+def test_a_table_is_read_as_it_is_written() -> None:
+    text = "\none  TEXT PATH*\n    -a\n    --all\ntwo\nthree five  PATH\n\n    -c\n"
+    assert [(name, operands, options.split()) for name, operands, options in synopses(text)] == [
+        ("one", "TEXT PATH*", ["-a", "--all"]),
+        ("two", "", []),
+        ("three five", "PATH", ["-c"]),
+    ]

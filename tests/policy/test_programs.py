@@ -1,0 +1,130 @@
+"""The tables of programs say what the programs themselves say, and hand them words they read in one way."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from daemon.policy.grammars import GRAMMARS
+from daemon.policy.lexer import Unreadable, Word
+from daemon.policy.options import Program
+from daemon.policy.profiles import TRUSTED, read_only
+
+PLAIN = [program for program in read_only().values() if isinstance(program, Program)]
+PS = next(grammar for grammar in GRAMMARS if grammar.name == "ps")
+
+
+def test_every_program_can_say_what_it_takes() -> None:
+    assert len(read_only()) >= 60
+    for program in read_only().values():
+        assert program.known()
+        assert program.name == program.name.strip()
+
+
+# Options that came or went within the versions named at the top of programs.py, or stand in the manual only.
+_NOT_TOLD = {"--total", "--zero", "--noempty", "--width", "--rfc-email", "--full", "--no-legend", "--before", "--after"}
+
+
+def test_the_programs_know_the_long_options_that_we_let_them_have() -> None:
+    strange = {}
+    for program in PLAIN:
+        path = shutil.which(program.name, path=":".join(TRUSTED))
+        if path and program.options:
+            done = subprocess.run([path, "--help"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+            told = done.stdout + done.stderr
+            if "GNU" in told or "systemctl" in told or "journalctl" in told:  # else not the one whose manual was read
+                strange[program.name] = {each for each in _long_names(program) if each not in told} - _NOT_TOLD
+    assert {name: options for name, options in strange.items() if options} == {}
+
+
+def _long_names(program: Program) -> list[str]:
+    return [word.partition("=")[0].rstrip("[") for word in program.options.split() if word.startswith("--")]
+
+
+@pytest.mark.parametrize(
+    ("line", "files", "trees"),
+    [
+        ("grep -r x src notes.md", [], ["src", "notes.md"]),
+        ("grep -r x", [], ["."]),
+        ("grep x notes.md", ["notes.md"], []),
+        ("grep -f patterns x", ["patterns", "x"], []),
+        ("grep -e x -r", [], ["."]),
+        ("rg x", [], ["."]),
+        ("rg --files src", [], ["src"]),
+        ("diff a b", ["a", "b"], []),
+        ("diff -r a b", [], ["a", "b"]),
+        ("jq .a x.json", ["x.json"], []),
+        ("jq --slurpfile a b . c", ["b", "c"], []),
+        ("ls", ["."], []),
+        ("find", ["."], []),
+        ("find a b -newer c -samefile d", ["a", "b", "c", "d"], []),
+        ("find . -newermt yesterday -newerma e", [".", "e"], []),
+        ("test -f a", ["a"], []),
+        ("[ a -nt b ]", ["a", "b"], []),
+        ("sed -n 1p a", ["a"], []),
+        ("git log -- a", ["a"], []),
+        ("git show HEAD:a/b", ["a/b"], []),
+        ("git diff HEAD~1 a", ["HEAD~1", "a"], []),
+        ("date -r a", ["a"], []),
+    ],
+)
+def test_what_a_program_would_read_is_known(line: str, files: list[str], trees: list[str]) -> None:
+    usage = _usage(line.split())
+    assert (list(usage.files), list(usage.trees)) == (files, trees)
+
+
+def _usage(words: list[str]):  # type: ignore[no-untyped-def]
+    return read_only()[words[0]].usage([Word(word) for word in words])
+
+
+@pytest.mark.parametrize(
+    ("line", "argv"),
+    [
+        ("ps -ef", "ps -Af"),
+        ("ps -aux", "ps aux"),
+        ("ps -eo pid,args --sort -pid", "ps -A --format=pid,args --sort=-pid"),
+        ("ps -fu root", "ps -f --user=root"),
+        ("ps axo pid,comm", "ps axo pid,comm"),
+        ("git --no-pager log -1", "git log --no-ext-diff --no-textconv --ignore-submodules=all -1"),
+        ("git shortlog -sn", "git shortlog -sn HEAD"),
+        ("git diff -- a", "git diff --no-ext-diff --no-textconv --ignore-submodules=all -- a"),
+        ("diff -r a b", "diff --no-dereference -r a b"),
+    ],
+)
+def test_a_program_is_handed_words_that_can_be_read_in_one_way_only(line: str, argv: str) -> None:
+    assert " ".join(_usage(line.split()).argv) == argv
+
+
+_PS_WORDS = st.sampled_from(
+    [
+        *("-e", "-f", "-A", "-a", "-d", "-F", "-H", "-l", "-L", "-m", "-M", "-N", "-T", "-w", "-y", "-Z", "-j", "u"),
+        *("x", "aux", "f", "l", "v", "s", "X", "S", "n", "c", "T", "w", "-p", "1", "-u", "root", "nobody-here", "e"),
+        *("-C", "sleep", "-o", "pid,args", "-t", "-s", "-G", "-g", "--sort=pid", "--sort", "-q", "axo", "o", "-eo"),
+        *("--forest", "-ef", "-aux", "-auxww", "--cols", "500", "-O", "k", "ae", "-efl", "-fe", "-Af", "--pid", "-U"),
+        *("--user", "1,2", "--no-headers", "--deselect", "-pe", "-Ce", "-se", "-ge", "-ee", "-le", "-ue", "-auxe"),
+        *("exe", "etime"),
+    ]
+)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs ps of procps")
+@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much])
+@given(st.lists(_PS_WORDS, min_size=1, max_size=4))
+def test_ps_never_shows_an_environment(words: list[str]) -> None:
+    ps = shutil.which("ps", path=":".join(TRUSTED))
+    if ps is None:
+        pytest.skip("needs ps: apt install procps")
+    try:
+        argv = PS.usage([Word("ps"), *map(Word, words)]).argv
+    except Unreadable:
+        return
+    env = {"PATH": os.defpath, "MARK": "CANARY-OF-AN-ENVIRONMENT"}
+    # a program that fits on one line of ps, so that its environment would follow its name
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as shown:
+        done = subprocess.run([ps, *argv[1:]], capture_output=True, stdin=subprocess.DEVNULL, check=False, timeout=20)
+        shown.communicate()
+    assert b"CANARY-OF-AN-ENVIRONMENT" not in done.stdout

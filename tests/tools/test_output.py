@@ -1,0 +1,61 @@
+"""Of any output the two ends are kept, as readable text, in bounded memory."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.tools.shell.output import Output, readable
+
+
+def collected(data: bytes, limit: int, piece: int = 7) -> Output:
+    output = Output(limit)
+    for at in range(0, len(data), piece):
+        output.add(data[at : at + piece])
+    return output
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.text(alphabet="ab\n日é", max_size=60), st.integers(1, 80), st.integers(1, 9))
+def test_what_fits_comes_back_unchanged(text: str, limit: int, piece: int) -> None:
+    data = text.encode()
+    output = collected(data, limit, piece)
+    assert output.size == len(data)
+    if len(data) <= limit // 2 * 2:
+        assert output.text() == text
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.binary(min_size=50, max_size=400), st.integers(2, 40), st.integers(1, 500))
+def test_of_more_the_ends_are_kept_and_the_rest_is_counted(data: bytes, limit: int, piece: int) -> None:
+    output = collected(data, limit, piece)
+    text = output.text()
+    assert "bytes cut from the middle" in text
+    assert len(output._head) + len(output._tail) <= limit // 2 + max(2 * limit, piece) + 2
+
+
+def test_a_cut_falls_between_lines_and_between_characters() -> None:
+    data = b"".join(b"line %d\n" % number for number in range(100))
+    head, _, tail = collected(data, 100).text().partition("[…")
+    assert head == "line 0\nline 1\nline 2\nline 3\nline 4\nline 5\nline 6\n"
+    assert tail.endswith("line 98\nline 99\n")
+    wide = collected("日本語".encode() * 100, 50).text()
+    assert "\\x" not in wide
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"plain\ttext\n", "plain\ttext\n"),
+        ("日报 é".encode(), "日报 é"),
+        (b"caf\xe9", "caf\\xe9"),
+        (b"a\r\nb\r\n", "a\nb\n"),
+        (b"10%\r20%", "10%\n20%"),
+        (b"\x1b[1;31mred\x1b[0m", "red"),
+        (b"\x1b]0;title\x07text", "text"),
+        (b"\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+        (b"a\0b\x07", "a\\x00b\\x07"),
+        (b"\xc2\x9b31m", "\\x9b31m"),
+    ],
+)
+def test_bytes_become_text_that_does_nothing_to_a_terminal(data: bytes, text: str) -> None:
+    assert readable(data) == text
