@@ -195,7 +195,7 @@ class Schedule:
         parts = [
             event,
             cron_words(self.cron) if self.cron else "",
-            f"every {_span(self.every)}" if self.every else "",
+            f"every {span(self.every)}" if self.every else "",
             f"once at {self.at.astimezone(self.zone):%Y-%m-%d %H:%M}" if self.at else "",
             "when the daemon starts" if self.on_start else "",
         ]
@@ -209,7 +209,7 @@ class Schedule:
         if on_wall:
             text += f", {self.zone.key}"
         if self.delay:
-            text += f", started {_span(timedelta(seconds=round(self.delay.total_seconds())))} later"
+            text += f", started {span(timedelta(seconds=round(self.delay.total_seconds())))} later"
         return text
 
 
@@ -314,9 +314,9 @@ def _clock(minute: int) -> str:
     return f"{minute // 60:02}:{minute % 60:02}"
 
 
-def _span(span: timedelta) -> str:
+def span(length: timedelta) -> str:
     """Return a time span in words: `30 minutes`, `hour`, `1 hour 30 minutes`."""
-    rest, words = span, []
+    rest, words = length, []
     for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60)):
         count, rest = divmod(rest, timedelta(seconds=size))
         if count:

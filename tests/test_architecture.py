@@ -20,7 +20,7 @@ FLOORS = (
     "definitions errands events log schedule shipped store timer",
     "config due reload watching",
     "delivery functions memory policy providers routines",
-    "archive ledger recollection tools",
+    "archive ledger recollection tools why",
     "agent",
     "gather",
     "run",

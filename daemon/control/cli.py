@@ -116,7 +116,23 @@ VERBS = {
     "status": Verb(verbs.status, "how the daemon is"),
     "list": Verb(verbs.list_routines, "every routine: when it runs, how it last went"),
     "show": Verb(verbs.show, "one routine in full", ROUTINE),
-    "next": Verb(verbs.next_starts, "what runs next", ANY_ROUTINE, _number(10, "how many")),
+    "next": Verb(
+        verbs.next_starts,
+        "what runs next",
+        ANY_ROUTINE,
+        (("-n", "--limit"), {"metavar": "N", "type": int, "help": "how many; default 10, or all with --days"}),
+        (("--days",), {"metavar": "N", "type": int, "help": "all within so many days"}),
+        (("--ics",), {"action": "store_true", "help": "as a calendar (iCalendar); of 30 days unless told otherwise"}),
+    ),
+    "why": Verb(
+        verbs.why,
+        "why a slot ran or did not, in one sentence",
+        ROUTINE,
+        (
+            ("--at",),
+            {"metavar": "TIME", "help": 'which slot: 09:00, "yesterday 09:00", 2026-11-20T09:00'},
+        ),
+    ),
     "run": Verb(
         verbs.run,
         "run a routine now, and print its report",
@@ -139,7 +155,15 @@ VERBS = {
     ),
     "logs": Verb(verbs.logs, "the log; -f follows it, works without a daemon too", raw=True),
     "cancel": Verb(verbs.cancel, "stop a run", RUN),
-    "pause": Verb(verbs.pause, "let no slot of a routine start", ROUTINE),
+    "pause": Verb(
+        verbs.pause,
+        "let no slot of a routine start",
+        ROUTINE,
+        (
+            ("--until",),
+            {"metavar": "TIME", "help": 'then it goes on: 2h, 18:00, "tomorrow 09:00", 2026-11-20'},
+        ),
+    ),
     "resume": Verb(verbs.resume, "let a paused routine go on", ROUTINE),
     "slots": Verb(verbs.slots, "what became of each scheduled moment", ANY_ROUTINE, _number(20, "how many")),
     "deliveries": Verb(
@@ -149,6 +173,7 @@ VERBS = {
         (("--status",), {"metavar": "STATUS", "help": "in this status only"}),
         _number(20, "how many"),
     ),
+    "new": Verb(verbs.new, 'write a routine: new NAME "weekdays at 9am", without a daemon too', raw=True),
     "reload": Verb(verbs.reload, "read config, policy and routines again"),
     "validate": Verb(verbs.validate, "check config, policy and routines, without a daemon too", raw=True),
     "doctor": Verb(verbs.doctor, "look for what is wrong here, without a daemon too", raw=True),

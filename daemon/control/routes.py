@@ -5,21 +5,33 @@ Every POST is an act of the operator and is remembered as such: gates ask how lo
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from datetime import datetime
-from difflib import get_close_matches
-from heapq import nsmallest
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
-from daemon.control.binding import Count, Limit, Offset
+from daemon.control.binding import Limit, Offset
+from daemon.control.plans import (
+    FIRES_SHOWN,
+    by_and_by,
+    check_known,
+    fires_of,
+    moment,
+    names_of,
+    next_of_all,
+    next_of_routine,
+    paused_view,
+    starts,
+    state_of,
+    why,
+)
+from daemon.control.problems import BadRequest
 from daemon.control.sse import watch
 from daemon.control.surface import Surface
 from daemon.control.views import (
     DeliveryView,
     DoctorView,
-    FireView,
     Page,
     ReloadView,
     RoutineCounts,
@@ -39,67 +51,53 @@ from daemon.control.views import (
     slot_view,
     step_view,
 )
-from daemon.errors import NotFound
 from daemon.events import end_of
 from daemon.models import DeliveryStatus, Json, Run, Status
 
 Handler = Callable[..., Any]
 
-FIRES_SHOWN = 3
-AT_ONCE = 100  # routines, before others get the loop: some 3 ms
 WHOLE_LIST = 500  # routines and slots on one page by default: a person's are a handful, a fleet's come in a few pages
 
 
 async def show_status(surface: Surface) -> StatusView:
     """Tell how the daemon is: where it lives, what it counts, what runs and what is next."""
-    states = [_state(surface, name) for name in _names(surface)]
+    states = {name: state_of(surface, name) for name in names_of(surface)}
+    counted = Counter(states.values())
     active = await surface.journal.active()
     return StatusView(
         **surface.process(),
         version=surface.version,
         routines=RoutineCounts(
-            on=states.count("on"),
-            paused=states.count("paused"),
-            disabled=states.count("disabled"),
-            invalid=states.count("invalid"),
+            on=counted["on"], paused=counted["paused"], disabled=counted["disabled"], invalid=counted["invalid"]
         ),
         counts=await surface.journal.counts(),
-        next=await _fires(surface, FIRES_SHOWN),
+        next=(await starts(surface, names_of(surface), FIRES_SHOWN, None, None))["items"],
         active=[run_brief(run, None) for run in active],
+        waiting=dict(surface.executor.positions()),
+        paused=[paused_view(surface.engine.states[name]) for name, state in states.items() if state == "paused"],
     )
 
 
 async def list_routines(surface: Surface, *, limit: Limit = WHOLE_LIST, cursor: str | None = None) -> Page[RoutineView]:
     """List the routines by name: when each runs, when it is next due, how it last went."""
-    names, following = _part(_names(surface), limit, cursor)
+    names, following = _part(names_of(surface), limit, cursor)
     last = await surface.journal.last_runs()
     words = await _delivery_words(surface, [last[name] for name in names if name in last])
-    views = [_routine_view(surface, name, last.get(name), words) async for name in _by_and_by(names)]
+    views = [_routine_view(surface, name, last.get(name), words) async for name in by_and_by(names)]
     return Page(items=views, next=following)
 
 
 async def show_routine(surface: Surface, *, name: str) -> RoutineDetail:
     """Show one routine: its definition, its next starts, its last run, its faults."""
-    _known(surface, name)
+    check_known(surface, name)
     runs = await surface.journal.runs(name, limit=1)
     words = await _delivery_words(surface, runs)
     routine = surface.engine.routines.get(name)
     return RoutineDetail(
         **_routine_view(surface, name, runs[0] if runs else None, words),
-        fires=[iso(moment) for moment in _due(surface, name, FIRES_SHOWN)],
+        fires=[iso(each) for each in fires_of(surface, name, FIRES_SHOWN)],
         definition=routine.model_dump(mode="json", exclude_none=True) if routine else {},
     )
-
-
-async def next_of_routine(surface: Surface, *, name: str, count: Count = FIRES_SHOWN) -> Page[FireView]:
-    """List the next starts of one routine."""
-    _known(surface, name)
-    return Page(items=[FireView(routine=name, at=iso(at)) for at in _due(surface, name, count)], next=None)
-
-
-async def next_of_all(surface: Surface, *, count: Count = 10) -> Page[FireView]:
-    """List the next starts of all routines, the soonest first."""
-    return Page(items=await _fires(surface, count), next=None)
 
 
 async def list_runs(
@@ -112,7 +110,7 @@ async def list_runs(
 ) -> Page[RunBrief]:
     """List runs, newest first."""
     if routine is not None and not await surface.journal.runs(routine, limit=1):
-        _known(surface, routine)
+        check_known(surface, routine)
     runs = await surface.journal.runs(routine, status=status, limit=limit + 1, before=cursor)
     shown = runs[:limit]
     words = await _delivery_words(surface, shown)
@@ -147,20 +145,23 @@ async def follow_run(surface: Surface, *, id: str, after: int = -1) -> AsyncIter
 
 async def start_run(surface: Surface, *, name: str, event: str | None = None) -> RunView:
     """Run a routine now; the same `event` again gives the same run, so a lost answer may be asked for again."""
-    _known(surface, name)
+    check_known(surface, name)
     return await _view(surface, await surface.engine.trigger(name, event=event))
 
 
-async def pause_routine(surface: Surface, *, name: str) -> RoutineDetail:
-    """Let no slot of a routine start until it is resumed."""
-    _known(surface, name)
-    await surface.engine.pause(name)
+async def pause_routine(surface: Surface, *, name: str, until: str | None = None) -> RoutineDetail:
+    """Let no slot of a routine start until a moment, or until it is resumed."""
+    check_known(surface, name)
+    end = moment("until", until) if until is not None else None
+    if end is not None and end <= surface.clock():
+        raise BadRequest(f"'until': {iso(end)} has passed already", HTTPStatus.UNPROCESSABLE_ENTITY)
+    await surface.engine.pause(name, until=end)
     return await show_routine(surface, name=name)
 
 
 async def resume_routine(surface: Surface, *, name: str) -> RoutineDetail:
     """Let a paused routine go on from its next slot."""
-    _known(surface, name)
+    check_known(surface, name)
     await surface.engine.resume(name)
     return await show_routine(surface, name=name)
 
@@ -200,7 +201,7 @@ async def list_slots(
 ) -> Page[SlotView]:
     """List what became of each scheduled moment, newest first."""
     if routine is not None and not await surface.journal.runs(routine, limit=1):
-        _known(surface, routine)
+        check_known(surface, routine)
     found = await surface.journal.slots(routine, limit=cursor + limit + 1)
     return Page(
         items=[slot_view(slot) for slot in found[cursor : cursor + limit]], next=_following(found, cursor + limit)
@@ -225,6 +226,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/v1/routines", list_routines),
     ("GET", "/v1/routines/{name}", show_routine),
     ("GET", "/v1/routines/{name}/next", next_of_routine),
+    ("GET", "/v1/routines/{name}/why", why),
     ("POST", "/v1/routines/{name}/run", start_run),
     ("POST", "/v1/routines/{name}/pause", pause_routine),
     ("POST", "/v1/routines/{name}/resume", resume_routine),
@@ -242,19 +244,6 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
 )
 
 
-def _names(surface: Surface) -> list[str]:
-    return sorted({*surface.engine.routines, *surface.engine.faults})
-
-
-def _known(surface: Surface, name: str) -> None:
-    names = _names(surface)
-    if name not in names:
-        near = get_close_matches(name, names, 1)
-        told = f"did you mean {near[0]!r}?" if near else "`agentctl list` shows what there is"
-        message = f"there is no routine {name!r}; {told}"
-        raise NotFound(message)
-
-
 def _part(keys: list[str], limit: int, cursor: str | None) -> tuple[list[str], str | None]:
     """Return the keys (sorted) that follow the cursor, and the cursor of those behind them."""
     start = bisect_right(keys, cursor) if cursor else 0
@@ -266,43 +255,17 @@ def _following(found: Sequence[object], end: int) -> str | None:
     return str(end) if len(found) > end else None
 
 
-def _state(surface: Surface, name: str) -> str:
-    routine = surface.engine.routines.get(name)
-    if routine is None:
-        return "invalid"
-    if not routine.enabled:
-        return "disabled"
-    state = surface.engine.states.get(name)
-    return "paused" if state and state.paused else "on"
-
-
-def _due(surface: Surface, name: str, count: int) -> Sequence[datetime]:
-    return surface.engine.next_fires(name, count) if _state(surface, name) == "on" else ()
-
-
-async def _by_and_by(names: Iterable[str]) -> AsyncIterator[str]:
-    """Yield the names, letting others have the loop now and then: a schedule takes some 30 µs to answer."""
-    for number, name in enumerate(names, 1):
-        yield name
-        if number % AT_ONCE == 0:
-            await asyncio.sleep(0)
-
-
-async def _fires(surface: Surface, count: int) -> list[FireView]:
-    """Return the soonest starts of all routines; a routine whose first one is not among them has none there."""
-    firsts = [(due[0], name) async for name in _by_and_by(_names(surface)) if (due := _due(surface, name, 1))]
-    soon = [(at, name) for _, name in nsmallest(count, firsts) for at in _due(surface, name, count)]
-    return [FireView(routine=name, at=iso(at)) for at, name in nsmallest(count, soon)]
-
-
 def _routine_view(surface: Surface, name: str, last: Run | None, words: Mapping[str, str | None]) -> RoutineView:
     routine = surface.engine.routines.get(name)
     fault = surface.engine.faults.get(name)
-    due = _due(surface, name, 1)
+    due = fires_of(surface, name, 1)
+    paused = paused_view(surface.engine.states[name]) if state_of(surface, name) == "paused" else None
     return RoutineView(
         name=name,
         description=routine.description if routine else "",
-        state=_state(surface, name),
+        state=state_of(surface, name),
+        paused_until=paused["until"] if paused else None,
+        paused_why=paused["why"] if paused else None,
         words=surface.words(routine) if routine else "",
         next=iso(due[0]) if due else None,
         last=run_brief(last, words.get(last.id)) if last else None,

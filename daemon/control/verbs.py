@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from daemon.control.call import DONE, NOT_SUCCEEDED, Call, quote
 from daemon.control.client import Lost, Problem, Unreachable
-from daemon.control.render import BOLD, DIM, RED, YELLOW, now, one_line, relative, short, size, span, when, words
+from daemon.control.render import (
+    BOLD,
+    DIM,
+    RED,
+    YELLOW,
+    counted,
+    now,
+    one_line,
+    short,
+    size,
+    span,
+    when,
+    words,
+)
 from daemon.control.render import moment as at
 
 TYPE_CHECKING = False
@@ -39,9 +52,13 @@ def status(call: Call) -> int:
         out.title("The last reload changed nothing, as there are faults")
         for line in told["fault"].splitlines():
             out.say(out.paint(f"  {out.safe(line)}", RED))
+    if told["paused"]:
+        out.title("Paused")
+        rows = [(f"  {each['routine']}", _pause_words(each, today)) for each in told["paused"]]
+        out.table(["", ""], rows, signs=False)
     if told["active"]:
         out.title("Under way")
-        out.table(["", "", ""], [_active_row(run, today) for run in told["active"]])
+        out.table(["", "", ""], [_active_row(run, today, told["waiting"]) for run in told["active"]])
     if told["next"]:
         out.title("Next")
         out.table(["", ""], [(f"  {each['routine']}", when(each["at"], today)) for each in told["next"]], signs=False)
@@ -52,8 +69,15 @@ def _counted(numbers: Mapping[str, int] | None) -> str:
     return ", ".join(f"{number} {words(name)}" for name, number in (numbers or {}).items() if number) or "none"
 
 
-def _active_row(run: Mapping[str, Any], today: datetime) -> tuple[str, str, str]:
+def _pause_words(paused: Mapping[str, Any], today: datetime) -> str:
+    until = f"until {when(paused['until'], today)}" if paused["until"] else "until it is resumed"
+    return f"{until}: {paused['why']}" if paused["why"] else until
+
+
+def _active_row(run: Mapping[str, Any], today: datetime, waiting: Mapping[str, int]) -> tuple[str, str, str]:
     since = f"for {span((today - at(run['started'])).total_seconds())}" if run["started"] else "not started yet"
+    if run["id"] in waiting:
+        since = f"with {counted(waiting[run['id']], 'run')} before it" if waiting[run["id"]] else "and first in line"
     return run["status"], f"{run['routine']}  {short(run['id'])}", f"{words(run['status'])} {since}"
 
 
@@ -70,6 +94,9 @@ def list_routines(call: Call) -> int:
     for each in routines:
         for fault in each["faults"]:
             call.out.say(call.out.paint(call.out.safe(fault["text"]), RED))
+        if each["paused_why"]:
+            told = f"{each['name']} is paused: {each['paused_why']}; agentctl resume {each['name']} lets it go on"
+            call.out.say(call.out.paint(call.out.safe(told), YELLOW))
     return DONE
 
 
@@ -77,6 +104,8 @@ def _routine_row(routine: Mapping[str, Any], today: datetime) -> tuple[str, ...]
     last, state = routine["last"], routine["state"]
     sign = verdict_on(last) if last else "never"
     following = state if state != "on" else when(routine["next"], today, never="by hand")
+    if routine["paused_until"]:
+        following = f"paused until {when(routine['paused_until'], today)}"
     return (
         state if state == "invalid" else sign,
         routine["name"],
@@ -117,7 +146,8 @@ def show(call: Call) -> int:
 
     out, today = call.out, now()
     out.say(f"{out.paint(told['name'], BOLD)}  {out.safe(told['description'])}".rstrip())
-    state = {"on": "", "paused": ", paused", "disabled": ", disabled in its file"}.get(told["state"], "")
+    paused = _pause_words({"until": told["paused_until"], "why": told["paused_why"]}, today)
+    state = {"on": "", "paused": f", paused {paused}", "disabled": ", disabled in its file"}.get(told["state"], "")
     for name, text in (
         ("when", f"{told['words']}{state}" if told["words"] else ""),
         ("next", ", ".join(when(each, today) for each in told["fires"])),
@@ -137,18 +167,16 @@ def show(call: Call) -> int:
 
 def next_starts(call: Call) -> int:
     """Show what runs next."""
-    routine = f"routines/{quote(call.routine)}/" if call.routine else ""
-    told = call.ask("GET", f"/v1/{routine}next?count={call.limit}")
-    if told is None:
-        return DONE
-    if not told["items"]:
-        call.out.say("Nothing is scheduled.")
-        return DONE
-    today = now()
-    due = [(at(each["at"]), each["routine"]) for each in told["items"]]
-    rows = [(f"{time:%a %d %b %H:%M %Z}", relative(time, today), routine) for time, routine in due]
-    call.out.table(["AT", "", "ROUTINE"], rows, signs=False)
-    return DONE
+    from daemon.control.outlook import next_starts as act
+
+    return act(call)
+
+
+def why(call: Call) -> int:
+    """Say in one sentence what became of a slot."""
+    from daemon.control.outlook import why as act
+
+    return act(call)
 
 
 def runs(call: Call) -> int:
@@ -306,10 +334,20 @@ def _has_ended(call: Call, run_id: str) -> bool:
 
 def pause(call: Call) -> int:
     """Let no slot of a routine start."""
-    told = call.ask("POST", f"/v1/routines/{quote(call.routine)}/pause")
-    if told is not None:
-        call.out.say(f"{told['name']} is paused until `agentctl resume {told['name']}`; by hand it still runs")
-    return DONE
+    from daemon.control.outlook import pause as act
+
+    return act(call)
+
+
+def new(call: Call) -> int:
+    """Write a routine file, beside the config of the daemon if there is one."""
+    from contextlib import suppress
+
+    rest = list(call.rest)
+    if not any(word.startswith("--config") or word in ("-h", "--help") for word in rest):
+        with suppress(Unreachable):  # then it is looked for as agentd does
+            rest += ["--config", call.client.ask("GET", "/v1/status")["config"]]
+    _agentd(["new", *rest])
 
 
 def resume(call: Call) -> int:

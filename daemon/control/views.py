@@ -146,6 +146,10 @@ class RoutineView(TypedDict):
     description: str
     state: str
     """on, paused, disabled or invalid"""
+    paused_until: str | None
+    """When it goes on by itself, where it is paused until then."""
+    paused_why: str | None
+    """Why the daemon paused it, where it was not a person."""
     words: str
     """When it runs."""
     next: str | None
@@ -166,6 +170,28 @@ class FireView(TypedDict):
 
     routine: str
     at: str
+
+
+class PausedView(TypedDict):
+    """A routine that is paused."""
+
+    routine: str
+    until: str | None
+    why: str | None
+
+
+class WhyView(TypedDict):
+    """What became of a slot, and by which rule."""
+
+    routine: str
+    slot: str | None
+    """Null where the moment is none of the routine's."""
+    outcome: str
+    """ran, late, caught_up, skipped, missed, not_yet, undecided, before_baseline, disabled or never_due"""
+    reason: str | None
+    rule: str
+    sentence: str
+    run: str | None
 
 
 class SlotView(TypedDict):
@@ -224,6 +250,9 @@ class StatusView(ProcessView):
     counts: dict[str, Any]
     next: list[FireView]
     active: list[RunBrief]
+    waiting: dict[str, int]
+    """The active runs that wait for room, with how many stand before each."""
+    paused: list[PausedView]
 
 
 def encoded(value: object) -> bytes:

@@ -169,10 +169,10 @@ class Slots(Part):
         rest = f"{where} ORDER BY last DESC, id DESC LIMIT ?"
         return await self._db.read(lambda connection: _slots_in(connection, rest, (*values, limit)))
 
-    async def slots_within(self, routine: str, first: datetime, until: datetime) -> list[SlotRow]:
+    async def slots_within(self, routine: str, first: datetime, until: datetime, *, limit: int = 50) -> list[SlotRow]:
         """Return the rows that tell of any moment from `first` until before `until`, oldest first."""
-        rest = "WHERE routine = ? AND last >= ? AND first < ? ORDER BY last, id"
-        values = (routine, stamp(first), stamp(until))
+        rest = "WHERE routine = ? AND last >= ? AND first < ? ORDER BY last, id LIMIT ?"
+        values = (routine, stamp(first), stamp(until), limit)
         return await self._db.read(lambda connection: _slots_in(connection, rest, values))
 
     async def accounted_until(self, routine: str) -> datetime | None:

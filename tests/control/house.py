@@ -17,8 +17,10 @@ from daemon.control.surface import Surface
 from daemon.control.views import CheckView, ProcessView, ReloadView
 from daemon.errors import ConfigError, Fault, NotFound, Refused
 from daemon.events import Events, end_of, of_step
+from daemon.ledger import schedule_of
 from daemon.models import Run, Status, Step, StepKind, Usage, new_id
 from daemon.routines import Routine
+from daemon.schedule import Schedule
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal, RoutineState
 
@@ -74,9 +76,12 @@ class Desk:
         await self.journal.resume(name)
         self.states = await self.journal.routine_states()
 
-    def next_fires(self, name: str, count: int = 3) -> list[datetime]:
+    def next_fires(self, name: str, count: int = 3, *, after: datetime | None = None) -> list[datetime]:
         every = self.routines[name].trigger.every or timedelta(hours=1)
-        return [NOW + every * (number + 1) for number in range(count)]
+        return [(after or NOW) + every * (number + 1) for number in range(count)]
+
+    def schedule(self, routine: Routine) -> Schedule:
+        return schedule_of(routine, zone="Europe/Berlin")
 
     def words(self, routine: Routine) -> str:
         return f"every {routine.trigger.every or 'hour'}"
@@ -91,6 +96,9 @@ class Hall:
 
     def queue_position(self, run_id: str) -> int | None:
         return self.waiting.index(run_id) if run_id in self.waiting else None
+
+    def positions(self) -> dict[str, int]:
+        return {run_id: place for place, run_id in enumerate(self.waiting)}
 
     def interrupt(self, run_id: str) -> bool:
         self.interrupted.put_nowait(run_id)
