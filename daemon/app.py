@@ -381,11 +381,17 @@ class App:
     async def serve(self, announce: Callable[[App], Awaitable[None]]) -> None:
         """Live until SIGTERM or SIGINT; SIGHUP reads the definitions again. `announce` is told when all is ready."""
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
         notifier = Notifier(self.place.env)
         server = Server(self._surface(), self.place.socket, self.place.env)
         async with asyncio.TaskGroup() as tasks:
+
+            def told_to_stop() -> None:
+                if stop.is_set():  # Ctrl-C once more: whoever presses it does not want to wait for the runs
+                    tasks.create_task(self.executor.stop(0), name="hurry")
+                stop.set()
+
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, told_to_stop)
             serving = tasks.create_task(server.serve(), name="control socket")
             background = [
                 tasks.create_task(self.outbox.run(), name="outbox"),
