@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 LONGEST_LINE = 300  # characters of what a command put out that a detail of one line may hold
 
 
+# Files that a run looks into, files it is told of, and characters of what an event said: a prompt stays a prompt.
+MOST_FILES = 20
+MOST_PATHS = 200
+LONGEST_EVENT = 20_000
+
+
 def key_of(name: str) -> str:
     """Return the journal's key for a gather step."""
     return f"gather.{name}"
@@ -106,6 +112,40 @@ def values_of(steps: Iterable[Step]) -> dict[str, Any]:
         for step in steps
         if step.kind is StepKind.RESULT and str(step.call_id).startswith(key_of("")) and "value" in step.body
     }
+
+
+def told_by(trigger: str, given: Any) -> list[Fact]:
+    """Return what the event that started a run said, as a fact: data like any other, and not a word of the task."""
+    if given is None:
+        return []
+    if trigger == "watch":
+        paths = given["paths"]
+        lines = [f"- {path}" for path in paths[:MOST_PATHS]]
+        if len(paths) > MOST_PATHS:
+            lines.append(f"- … and {len(paths) - MOST_PATHS} more")
+        if len(paths) > MOST_FILES:
+            lines.append(f"\nOf these {len(paths)} only the first {MOST_FILES} are looked into below.")
+        name, text = "files that landed", "\n".join(lines)
+    else:
+        name, text = "run before" if trigger == "after" else f"what the {trigger} said", lay_out(given)
+    if len(text) > LONGEST_EVENT:
+        text = f"{text[:LONGEST_EVENT]}\n[… cut here: {len(text) - LONGEST_EVENT} more characters …]"
+    return [Fact(name=name, tool=trigger, ok=True, text=text)]
+
+
+def for_each_file(wanted: Sequence[Gather], trigger: str, given: Any) -> list[Gather]:
+    """Return the gather steps of a run: those with a `{path}` once for each file that landed, the others as they are."""
+    paths = given["paths"][:MOST_FILES] if trigger == "watch" and given else []
+    steps: list[Gather] = []
+    for each in wanted:
+        names = [key for key, value in each.args.items() if value == PATH]
+        if not names:
+            steps.append(each)
+            continue
+        for path in paths:
+            args = {**each.args, **dict.fromkeys(names, path)}
+            steps.append(each.model_copy(update={"name": f"{each.name}: {path}", "args": args}))
+    return steps
 
 
 def with_facts(goal: str, facts: Sequence[Fact], language: str) -> str:

@@ -21,14 +21,14 @@ from daemon.delivery import deliveries_for
 from daemon.due import put_off
 from daemon.errors import DaemonError, Fenced, Retryable, StoreFull
 from daemon.events import Events, end_of, of_step
-from daemon.gather import closed_by, closed_by_command, gather, values_of, with_facts
+from daemon.gather import closed_by, closed_by_command, for_each_file, gather, told_by, values_of, with_facts
 from daemon.models import Reply, Run, Status, Step
 from daemon.routines import Gate
 
 if TYPE_CHECKING:
     from daemon.agent import Agent, Hands
     from daemon.facts import Fact
-    from daemon.routines import Routine
+    from daemon.routines import Gather, Routine
     from daemon.store import Journal
 
 log = structlog.get_logger()
@@ -148,13 +148,14 @@ async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
             if reason := await closed_by_command(gate, hands=hands, steps=steps, record=record.append):
                 return await _end(run, routine, Status.SKIPPED, host, detail=reason)
             before = await _values_before(run, routine, host)
-            hands = host.hands_for(run)
-            facts = await gather(routine.gather, hands=hands, steps=steps, record=record.append, before=before)
+            hands, given = host.hands_for(run), await host.journal.input_of(run.id) if run.event else None
+            wanted = for_each_file(routine.gather, run.trigger, given)
+            facts = await gather(wanted, hands=hands, steps=steps, record=record.append, before=before)
             if reason := closed_by(gate, facts, before):
                 return await _end(run, routine, Status.SKIPPED, host, detail=reason)
             agent = await host.agent_for(run, routine, record, deadline)
-            message = with_facts(run.goal, facts, agent.language)
-            reply = _judged(await agent.process_message(message, about=run.goal), routine, facts)
+            message = with_facts(run.goal, [*told_by(run.trigger, given), *facts], agent.language)
+            reply = _judged(await agent.process_message(message, about=run.goal), wanted, facts)
             run = replace(run, provider=agent.provider.name, model=agent.provider.model_name)
     except TimeoutError:
         if not clock.expired():
@@ -185,9 +186,9 @@ ROOM_EVERY = 30.0  # seconds between looks at a full disk: nothing tells us when
 UNGATED = frozenset({"manual", "first_run", "once"})
 
 
-def _judged(reply: Reply, routine: Routine, facts: Sequence[Fact]) -> Reply:
+def _judged(reply: Reply, wanted: Sequence[Gather], facts: Sequence[Fact]) -> Reply:
     """Return the reply as a failure if a gather step that the routine needs was denied or failed."""
-    needed = {wanted.name for wanted in routine.gather if wanted.required}
+    needed = {each.name for each in wanted if each.required}
     broken = [fact.name for fact in facts if not fact.ok and fact.name in needed]
     if not broken or reply.status is not Status.SUCCEEDED:
         return reply
