@@ -17,10 +17,12 @@ from typing import Self
 from zoneinfo import ZoneInfo
 
 import structlog
+from pydantic import SecretStr
 
 from daemon import __version__
 from daemon.clock import Clock, SystemClock, host_zone
 from daemon.config import Config, load_config
+from daemon.control.hooks import Hooks, HookServer
 from daemon.control.server import Server
 from daemon.control.surface import Surface
 from daemon.control.views import CheckView, ProcessView, ReloadView, fault_views, iso
@@ -38,10 +40,11 @@ from daemon.memory import Memory
 from daemon.memory.keeper import Keeper
 from daemon.models import Json, Run, new_id
 from daemon.notify import Notifier
+from daemon.places import hooks_beside
 from daemon.policy import Policy
 from daemon.recollection import remember, retention_of
 from daemon.redact import Secrets
-from daemon.reload import Reloads
+from daemon.reload import Reloads, zone_bell
 from daemon.routines import Loaded, against, load_folder
 from daemon.run import give_up, live
 from daemon.store import Database, Journal, lock_state
@@ -86,7 +89,11 @@ class App:
     owner: str
     """Who holds the leases of this process."""
     reload_fault: str | None = None
+    hooks: HookServer | None = None
+    """The webhook socket, from the first routine on that wants one."""
+    _hooks_secret: SecretStr | None
     _retired: list[Providers]
+    _tasks: asyncio.TaskGroup
 
     @classmethod
     @asynccontextmanager
@@ -106,6 +113,7 @@ class App:
             workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
             app._open_log()
             app.policy = Policy.load(config.policy_path, workspace=workspace)
+            app._hooks_secret = config.hooks_secret()
             database = await Database.open(place.state / "agentd.db")
             try:
                 app.journal = Journal(database, clock=app.clock.now)
@@ -311,11 +319,12 @@ class App:
             policy = await asyncio.to_thread(Policy.load, config.policy_path, workspace=workspace)
             providers = Providers(config, self.place.env, self.place.secrets)
             providers.get(config.provider)
+            secret = config.hooks_secret()
         except ConfigError as error:
             self.reload_fault = str(error)
             raise
         self.reload_fault = None
-        self.place, self.policy = replace(self.place, config=config), policy
+        self.place, self.policy, self._hooks_secret = replace(self.place, config=config), policy, secret
         if config.log != old.log:
             self._open_log()
         if config.providers != old.providers or config.provider != old.provider:
@@ -326,6 +335,11 @@ class App:
         self.zone = ZoneInfo(config.timezone or host_zone())
         told = {fault for error in self.engine.faults.values() for fault in error.faults}
         changes = await self.engine.reload(loaded, zone=self.zone.key)
+        try:
+            await self._open_hooks()
+        except DaemonError as error:
+            self.reload_fault = str(error)
+            log.warning("hooks.closed", fault=str(error))
         faults = [fault for error in loaded.faults.values() for fault in error.faults]
         if changes or config != old:
             log.info("definitions.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed)
@@ -338,6 +352,23 @@ class App:
             "removed": list(changes.removed),
             "faults": [view for error in loaded.faults.values() for view in fault_views(error)],
         }
+
+    # --- webhooks ---
+
+    async def _open_hooks(self) -> None:
+        """Take webhooks, if a routine wants them; ConfigError or SocketBusy where their socket cannot be made."""
+        if self.hooks or not self.engine.hooks:
+            return
+        hooks = Hooks(
+            version=__version__, start=self.engine.hook, secret=self._secret_of_hooks, redact=self.secrets.redact_json
+        )
+        self.hooks = HookServer(hooks, hooks_beside(self.place.socket), self.place.env)
+        self._tasks.create_task(self.hooks.serve(), name="webhook socket")
+        await self.hooks.ready()
+        log.info("hooks.opened", socket=str(self.hooks.path), signed=self._hooks_secret is not None)
+
+    def _secret_of_hooks(self) -> str | None:
+        return self._hooks_secret.get_secret_value() if self._hooks_secret else None
 
     # --- the life of the process ---
 
@@ -403,8 +434,11 @@ class App:
             # what an earlier process left goes first: it has waited longest
             await self.executor.submit_all(await self._left_over())
             await self.engine.start(loaded)
+            self._tasks = tasks
+            await self._open_hooks()
             await server.ready()
             reloads = Reloads(self.reload, self._definition_folders)
+            zone = zone_bell(reloads.ring, env=self.place.env)
             loop.add_signal_handler(signal.SIGHUP, reloads.ring)
             notifier.send("READY=1", f"STATUS={len(self.engine.routines)} routines")
             keeper = Keeper(self.memory, clock=self.clock.now, retention=lambda: retention_of(self.config))
@@ -414,6 +448,9 @@ class App:
             notifier.send("STOPPING=1")
             log.info("daemon.stopping", runs=len(self.executor.running))
             reloads.close()
+            zone.close()
+            if self.hooks:
+                self.hooks.stop()
             await self.engine.stop()
             await self.executor.stop(self.place.config.daemon.grace.total_seconds())
             server.stop()

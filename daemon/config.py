@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import stat
@@ -158,6 +159,14 @@ class DaemonConfig(Table):
     """How many runs at a time; the others wait. Runs that ask no model have as many places of their own."""
 
 
+class HooksConfig(Table):
+    """How webhooks prove who sent them."""
+
+    secret_file: Name | None = None
+    """A file (yours, 0600) with the secret shared with the senders, as whsec_… of Standard Webhooks; then every request
+    must be signed."""
+
+
 class LogConfig(Table):
     """What is written down of the daemon's doings."""
 
@@ -220,6 +229,7 @@ class Config(Table):
     agent: AgentConfig = AgentConfig()
     providers: dict[str, ProviderConfig] = Field(default_factory=dict)
     daemon: DaemonConfig = DaemonConfig()
+    hooks: HooksConfig = HooksConfig()
     log: LogConfig = LogConfig()
     memory: MemoryConfig = MemoryConfig()
 
@@ -279,6 +289,28 @@ class Config(Table):
     def secret(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
         """Return the key of a provider; None if it needs none; ConfigError if it is missing."""
         return self.provider_config(name).secret(name, env=env, folder=self.folder, file=display(self.file))
+
+    def hooks_secret(self) -> SecretStr | None:
+        """Return the secret that webhooks are signed with; None if they need no signature; ConfigError."""
+        if self.hooks.secret_file is None:
+            return None
+        path, file, key = self.folder / Path(self.hooks.secret_file).expanduser(), display(self.file), _HOOKS_KEY
+        _refuse_if_open(path, file, key)
+        secret = _key_in(path, file, key)
+        text = secret.get_secret_value().removeprefix("whsec_")
+        try:
+            size = len(base64.b64decode(text + "=" * (-len(text) % 4), validate=True))
+        except ValueError:
+            size = 0
+        if size < _SHORTEST_SECRET:  # of the specification, as its size in bytes is
+            problem = f"holds no secret of {_SHORTEST_SECRET} bytes or more in base64"
+            hint = f"make one: (printf whsec_; head -c 32 /dev/urandom | base64) > {display(path)}"
+            raise ConfigError(Fault(file=file, key=key, found=shown(str(path)), problem=problem, hint=hint))
+        return secret
+
+
+_HOOKS_KEY = "hooks.secret_file"
+_SHORTEST_SECRET = 24
 
 
 def load_config(path: Path) -> Config:

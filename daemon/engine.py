@@ -56,7 +56,7 @@ class RoutineEngine:
         timer: Timer | None = None,
         machine: str | None = None,
         host: str | None = None,
-        workspace: Path = Path(),  # noqa: B008  a path is a value
+        workspace: Path = Path(),
     ) -> None:
         self._clock, self._zone, self._journal = clock, zone, journal
         self._machine = machine_id() if machine is None else machine

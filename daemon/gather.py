@@ -13,6 +13,7 @@ from daemon.agent.transcript import PendingCall
 from daemon.errors import ToolFailed
 from daemon.facts import Fact, lay_out, new_boundary, wrap
 from daemon.models import FunctionCall, Step, StepKind
+from daemon.routines import PATH
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -28,6 +29,10 @@ LONGEST_LINE = 300  # characters of what a command put out that a detail of one 
 MOST_FILES = 20
 MOST_PATHS = 200
 LONGEST_EVENT = 20_000
+
+
+# What brings something along when it starts a run.
+EVENTS = ("watch", "webhook", "after")
 
 
 def key_of(name: str) -> str:
@@ -134,7 +139,10 @@ def told_by(trigger: str, given: Any) -> list[Fact]:
 
 
 def for_each_file(wanted: Sequence[Gather], trigger: str, given: Any) -> list[Gather]:
-    """Return the gather steps of a run: those with a `{path}` once for each file that landed, the others as they are."""
+    """Return the gather steps of a run: those with a `{path}` once for each file that landed, the others as they are.
+
+    A run without such files, one by hand say, goes without those steps.
+    """
     paths = given["paths"][:MOST_FILES] if trigger == "watch" and given else []
     steps: list[Gather] = []
     for each in wanted:

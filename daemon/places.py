@@ -65,6 +65,11 @@ def socket_in(state: Path, *, uid: int) -> Path:
     return short(state / "agentd.sock", uid=uid)
 
 
+def hooks_beside(socket: Path) -> Path:
+    """Return where webhooks are taken by the daemon that has this control socket."""
+    return socket.with_name(f"{socket.stem}-hooks.sock")
+
+
 def socket_places(explicit: str | None, env: Mapping[str, str], home: Path, *, uid: int) -> list[Path]:
     """Return where a client looks for the daemon, in order."""
     if named := explicit or env.get("AGENTD_SOCKET"):

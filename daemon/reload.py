@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 
 import structlog
 
 from daemon.bell import Bell
+from daemon.clock import host_zone
 from daemon.errors import ConfigError
 
 log = structlog.get_logger()
 
 QUIET = 1.0  # seconds a file must be left alone before it is judged: editors write one in several goes
+
+
+def zone_bell(changed: Callable[[], object], *, env: Mapping[str, str] | None = None, root: Path = Path("/")) -> Bell:
+    """Call `changed` when the zone of this host has changed: whoever travels does not restart daemons."""
+    known = host_zone(env, root)
+
+    def heard() -> None:
+        nonlocal known
+        if (now := host_zone(env, root)) != known:
+            log.info("zone.changed", before=known, now=now)
+            known = now
+            changed()
+
+    return Bell([root / "etc"], heard)
 
 
 class Reloads:

@@ -21,7 +21,7 @@ from daemon.delivery import deliveries_for
 from daemon.due import put_off
 from daemon.errors import DaemonError, Fenced, Retryable, StoreFull
 from daemon.events import Events, end_of, of_step
-from daemon.gather import closed_by, closed_by_command, for_each_file, gather, told_by, values_of, with_facts
+from daemon.gather import EVENTS, closed_by, closed_by_command, for_each_file, gather, told_by, values_of, with_facts
 from daemon.models import Reply, Run, Status, Step
 from daemon.routines import Gate
 
@@ -148,7 +148,7 @@ async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
             if reason := await closed_by_command(gate, hands=hands, steps=steps, record=record.append):
                 return await _end(run, routine, Status.SKIPPED, host, detail=reason)
             before = await _values_before(run, routine, host)
-            hands, given = host.hands_for(run), await host.journal.input_of(run.id) if run.event else None
+            hands, given = host.hands_for(run), await _input_of(run, host)
             wanted = for_each_file(routine.gather, run.trigger, given)
             facts = await gather(wanted, hands=hands, steps=steps, record=record.append, before=before)
             if reason := closed_by(gate, facts, before):
@@ -193,6 +193,11 @@ def _judged(reply: Reply, wanted: Sequence[Gather], facts: Sequence[Fact]) -> Re
     if not broken or reply.status is not Status.SUCCEEDED:
         return reply
     return replace(reply, status=Status.FAILED, silent=False, detail=f"could not gather: {', '.join(broken)}")
+
+
+async def _input_of(run: Run, host: Host) -> Any:
+    """Return what the event that started the run brought along; None without one."""
+    return await host.journal.input_of(run.id) if run.trigger in EVENTS else None
 
 
 async def _values_before(run: Run, routine: Routine, host: Host) -> dict[str, Any]:

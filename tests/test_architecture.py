@@ -42,6 +42,7 @@ HOSTS = {
     "openai": "providers",
     "sqlalchemy": "store memory",
     "sqlmodel": "store memory",
+    "standardwebhooks": "control",
     "starlette": "control",
     "uvicorn": "control",
     "watchfiles": "bell",

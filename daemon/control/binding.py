@@ -144,19 +144,33 @@ def _unfit(wanted: Input, expected: str, value: Any) -> BadRequest:
 
 async def _body(request: Request) -> dict[str, Any]:
     """Return the JSON object of the body; an empty body is an empty object."""
+    body = as_json(await raw_body(request))
+    if not isinstance(body, dict):
+        raise BadRequest('the body is JSON but not an object; send {} or {"event": "…"}')
+    return body
+
+
+async def raw_body(request: Request) -> bytes:
+    """Return the bytes of a request's body, if they are not too many."""
     raw = b""
     async for chunk in request.stream():
         raw += chunk
         if len(raw) > LONGEST_BODY:
             raise BadRequest(f"the body is over {LONGEST_BODY} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    return raw
+
+
+def as_json(raw: bytes) -> Any:
+    """Return what a body says; an empty one is an empty object."""
     if not raw.strip():
         return {}
     try:
-        body = json.loads(raw)
+        return json.loads(raw, parse_constant=_no_number)
     except json.JSONDecodeError as error:
         raise BadRequest(f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
     except (UnicodeDecodeError, RecursionError):
         raise BadRequest("the body is not JSON in UTF-8") from None
-    if not isinstance(body, dict):
-        raise BadRequest('the body is JSON but not an object; send {} or {"event": "…"}')
-    return body
+
+
+def _no_number(name: str) -> None:
+    raise BadRequest(f"the body is not JSON: {name} is no number there")

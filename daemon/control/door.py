@@ -1,4 +1,4 @@
-"""The file of the control socket: made for one user alone, never taken from a living daemon, removed only if ours."""
+"""The file of a socket: made for those who may speak, never taken from a living daemon, removed only if ours."""
 
 from __future__ import annotations
 
@@ -43,33 +43,35 @@ class Door:
                 self.path.unlink()
 
 
-def inherited(env: Mapping[str, str]) -> Door | None:
-    """Return the socket that systemd opened for us, if it did: the one named `control`, else the first."""
+def inherited(env: Mapping[str, str], name: str = "control") -> Door | None:
+    """Return the socket of this name that systemd opened for us, if it did; the first one is `control` by any name."""
     if env.get("LISTEN_PID") != str(os.getpid()) or not env.get("LISTEN_FDS", "").isdecimal():
         return None
     count = int(env["LISTEN_FDS"])
     names = env.get("LISTEN_FDNAMES", "").split(":")
     if not count:
         return None
-    fd = FIRST_INHERITED + (names.index("control") if "control" in names[:count] else 0)
+    if name not in names[:count] and name != "control":
+        return None
+    fd = FIRST_INHERITED + (names.index(name) if name in names[:count] else 0)
     listener = socket.socket(fileno=fd)
     listener.set_inheritable(False)
-    name = listener.getsockname()
+    address = listener.getsockname()
     if listener.family != socket.AF_UNIX or listener.type != socket.SOCK_STREAM:
-        fault = Fault(file=f"descriptor {fd}", key="", found=str(name), problem="is not a Unix stream socket")
+        fault = Fault(file=f"descriptor {fd}", key="", found=str(address), problem="is not a Unix stream socket")
         raise ConfigError(fault)
-    return Door(socket=listener, path=Path(name if isinstance(name, str) else os.fsdecode(name)), ours=None)
+    return Door(socket=listener, path=Path(address if isinstance(address, str) else os.fsdecode(address)), ours=None)
 
 
-def open_door(path: Path, env: Mapping[str, str]) -> Door:
-    """Return the socket that systemd holds open for us, else bind one for this user alone.
+def open_door(path: Path, env: Mapping[str, str], *, name: str = "control", mode: int = 0o600) -> Door:
+    """Return the socket that systemd holds open for us, else bind one, by default for this user alone.
 
     ConfigError where that cannot be, SocketBusy where a daemon answers already.
     """
-    return inherited(env) or _bind(path)
+    return inherited(env, name) or _bind(path, mode)
 
 
-def _bind(path: Path) -> Door:
+def _bind(path: Path, mode: int) -> Door:
     if len(os.fsencode(path)) > LONGEST_PATH:
         length = f"{len(os.fsencode(path))} bytes"
         hint = f"a socket's path may have {LONGEST_PATH}; name a shorter one"
@@ -77,7 +79,7 @@ def _bind(path: Path) -> Door:
     _make_folder(path.parent)
     _clear_away(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)  # the file is 0600 from its first moment on
+    before = os.umask(0o777 & ~mode)  # the file is closed to others from its first moment on
     try:
         listener.bind(os.fspath(path))
     except OSError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from daemon.control.progress import summary
 from daemon.control.render import BOLD, DIM, Page, columns, counted, moment, one_line, span, toml_like, when, words
 
@@ -24,6 +26,9 @@ def inspect(page: Page, run: Mapping[str, Any], steps: Sequence[Mapping[str, Any
         _prompt(page, step["body"], full=full)
     page.title("Task")
     _text(page, run["goal"], full=full)
+    if run.get("input") is not None:
+        page.title("Input")
+        _text(page, json.dumps(run["input"], ensure_ascii=False, indent=2), full=full)
     page.title("Timeline")
     if not steps:
         page.say("  nothing yet")

@@ -284,4 +284,5 @@ async def _delivery_words(surface: Surface, runs: Sequence[Run]) -> dict[str, st
 
 async def _view(surface: Surface, run: Run) -> RunView:
     deliveries = await surface.journal.deliveries(run=run.id) if run.status.ended else ()
-    return run_view(run, deliveries, surface.executor.queue_position(run.id))
+    given = await surface.journal.input_of(run.id) if run.event is not None else None
+    return run_view(run, deliveries, surface.executor.queue_position(run.id), given)

@@ -42,7 +42,7 @@ from daemon.errors import DaemonError
 LAST_WORDS = 3
 
 
-class _Peer(H11Protocol):
+class PeerProtocol(H11Protocol):
     """HTTP that knows who speaks, and answers nonsense in the API's own form."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -127,10 +127,10 @@ class Server:
     def __init__(self, surface: Surface, socket: Path, env: Mapping[str, str] | None = None) -> None:
         self._door = open_door(socket, env or {})
         self._events = surface.events
-        self._uvicorn = _Uvicorn(
+        self._uvicorn = GuestServer(
             uvicorn.Config(
                 application(surface),
-                http=_Peer,
+                http=PeerProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -164,7 +164,7 @@ class Server:
         self._uvicorn.stopping.set()
 
 
-class _Uvicorn(uvicorn.Server):
+class GuestServer(uvicorn.Server):
     """uvicorn as a guest: it neither takes the signals nor wakes ten times a second."""
 
     def __init__(self, config: uvicorn.Config) -> None:

@@ -119,6 +119,8 @@ class RunView(RunBrief):
     active: float
     cancel: bool
     goal: str
+    input: Any
+    """What the event that started it brought along: the paths of files, the body of a webhook, the run before."""
     report: str | None
     provider: str
     model: str
@@ -332,7 +334,7 @@ def run_brief(run: Run, delivery: str | None) -> RunBrief:
     )
 
 
-def run_view(run: Run, deliveries: Sequence[Delivery], position: int | None) -> RunView:
+def run_view(run: Run, deliveries: Sequence[Delivery], position: int | None, given: Any = None) -> RunView:
     return RunView(
         **run_brief(run, in_a_word(delivery.status for delivery in deliveries)),
         event=run.event,
@@ -342,6 +344,7 @@ def run_view(run: Run, deliveries: Sequence[Delivery], position: int | None) -> 
         active=round(run.active, 3),
         cancel=run.cancel,
         goal=run.goal,
+        input=given,
         report=run.report,
         provider=run.provider,
         model=run.model,

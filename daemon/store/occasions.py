@@ -1,6 +1,6 @@
 """What starts runs besides the clock: files that came to rest, runs that ended, and what such an event said."""
 
-# ruff: noqa: S608  what is put into statements are constants of this file; values are bound
+
 from __future__ import annotations
 
 import sqlite3
