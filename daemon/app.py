@@ -249,6 +249,7 @@ class App:
             reload=self.reload,
             check=self._check,
             words=self.engine.words,
+            elsewhere=self.engine.elsewhere,
             uids=frozenset({os.getuid(), 0}),
             log_file=self.place.log_file,
         )

@@ -29,6 +29,7 @@ def banner(app: App) -> str:
         f"  state     {place.state}",
         f"  provider  {place.config.provider}{'' if place.config.provider != 'offline' else NO_MODEL}",
         f"  socket    {place.socket}",
+        *([f"  webhooks  {app.hooks.path}"] if app.hooks else []),
         "",
         f"Routines, and when they run next ({app.zone.key}):",
     ]

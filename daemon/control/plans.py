@@ -138,6 +138,8 @@ def state_of(surface: Surface, name: str) -> str:
         return "invalid"
     if not routine.enabled:
         return "disabled"
+    if surface.elsewhere(routine):
+        return "elsewhere"
     state = surface.engine.states.get(name)
     return "paused" if state and state.pausing(surface.clock()) else "on"
 

@@ -38,6 +38,7 @@ OTHER_SIGNS = {
     "suppressed": ("-", DIM),
     "paused": ("⏸", YELLOW),
     "disabled": ("-", DIM),
+    "elsewhere": ("-", DIM),
     "invalid": ("✗", RED),
     "never": ("◌", DIM),
 }

@@ -68,7 +68,11 @@ async def show_status(surface: Surface) -> StatusView:
         **surface.process(),
         version=surface.version,
         routines=RoutineCounts(
-            on=counted["on"], paused=counted["paused"], disabled=counted["disabled"], invalid=counted["invalid"]
+            on=counted["on"],
+            paused=counted["paused"],
+            disabled=counted["disabled"],
+            elsewhere=counted["elsewhere"],
+            invalid=counted["invalid"],
         ),
         counts=await surface.journal.counts(),
         next=(await starts(surface, names_of(surface), FIRES_SHOWN, None, None))["items"],

@@ -62,4 +62,6 @@ class Surface:
     """When a routine runs, in words."""
     uids: frozenset[int]
     """Whose requests are answered."""
+    elsewhere: Callable[[Routine], str] = lambda routine: ""
+    """Why a routine does not start on this machine; empty if it does."""
     log_file: Path | None = None

@@ -147,7 +147,7 @@ class RoutineView(TypedDict):
     name: str
     description: str
     state: str
-    """on, paused, disabled or invalid"""
+    """on, paused, disabled, elsewhere (on other machines) or invalid"""
     paused_until: str | None
     """When it goes on by itself, where it is paused until then."""
     paused_why: str | None
@@ -241,6 +241,7 @@ class RoutineCounts(TypedDict):
     on: int
     paused: int
     disabled: int
+    elsewhere: int
     invalid: int
 
 
