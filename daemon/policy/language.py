@@ -261,7 +261,7 @@ def _programs_that_fit(file: PolicyFile) -> Iterator[Conflict]:
             elif rule.profile and program not in read_only():
                 hint = did_you_mean(program, sorted(read_only()))
                 yield Conflict(key, "the profile read-only does not know this program", program, hint)
-            elif rule.effect != "deny" and not rule.profile and len(rule.argv) == 1 and program in _RUN_ANYTHING:
+            elif rule.effect == "allow" and not rule.profile and len(rule.argv) == 1 and program in _RUN_ANYTHING:
                 yield Conflict(key, "runs whatever it is told to", program, "name the words that follow it, too")
 
 

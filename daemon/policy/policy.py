@@ -140,7 +140,7 @@ class Policy:
                 lines.append(tool)
             else:
                 lines.append(f"{tool}: {self._places(tool, mine, say)}")
-        for rule in rules:
+        for rule in rules if lines else ():
             if rule.effect is Effect.DENY:
                 what = ", ".join(glob.pattern for glob in rule.paths) or rule.label
                 lines.append(say["never"].format(what=what) + (f" ({rule.reason})" if rule.reason else ""))
@@ -201,7 +201,7 @@ class Policy:
         if part.words:
             name = part.words[0]
             programs = _programs(rules)
-            if by_default and name in programs and part.misfit is not None:
+            if by_default and part.misfit is not None and name in read_only() and _named(name, rules):
                 return part.misfit.instead
             if hint := instead_of(name):
                 return hint
@@ -210,12 +210,18 @@ class Policy:
         return f"{part.tool} may use {', '.join(patterns)}" if patterns and part.paths else ""
 
 
+def _named(program: str, rules: Collection[Rule]) -> bool:
+    return any(not rule.argv or program in rule.argv[0] for rule in rules if rule.effect is not Effect.DENY)
+
+
 def _programs(rules: Collection[Rule]) -> list[str]:
-    """Return the programs that rules allow, as a person would name them."""
+    """Return the programs that rules allow, with their sub-commands where a rule names some."""
     names: dict[str, None] = {}
     for rule in rules:
         if rule.effect is Effect.ALLOW and rule.tool == "shell":
-            names.update(dict.fromkeys(sorted(rule.argv[0] if rule.argv else read_only())))
+            following = " " + "|".join(sorted(rule.argv[1])) if len(rule.argv) > 1 else ""
+            programs = sorted(rule.argv[0] if rule.argv else read_only())
+            names.update(dict.fromkeys(f"{name}{following}" for name in programs if name != "["))
     return list(names)
 
 

@@ -1,0 +1,146 @@
+"""Of all rules that speak of a call the strictest decides; what none speaks of is denied."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.models import Effect
+from daemon.policy.globs import Glob
+from daemon.policy.judge import Part, judge
+from daemon.policy.language import Rule, strictness
+from daemon.policy.lexer import Unreadable
+
+ALLOW, ASK, DENY = Effect.ALLOW, Effect.ASK, Effect.DENY
+MISFIT = Unreadable("sort -o is not known here")
+
+
+def rule(effect: Effect, tool: str = "shell", number: int = 1, **more: object) -> Rule:
+    if "argv" in more:
+        more["argv"] = tuple(frozenset(each.split("|")) for each in str(more["argv"]).split())
+    if "paths" in more:
+        more["paths"] = tuple(Glob(each, effect is not ALLOW) for each in str(more["paths"]).split())
+    return Rule(number, tool, effect, label=f"rule {number}", **more)  # type: ignore[arg-type]
+
+
+def command(line: str, *paths: str, **more: object) -> Part:
+    return Part(tool="shell", words=tuple(line.split()), paths=tuple((path,) for path in paths), **more)  # type: ignore[arg-type]
+
+
+def effect(part: Part, *rules: Rule, routine: str = "daily") -> Effect:
+    return judge(part, rules, routine=routine).effect
+
+
+def test_what_no_rule_speaks_of_is_denied_by_default() -> None:
+    verdict = judge(command("ls"), [], routine="daily")
+    assert (verdict.effect, verdict.rule) == (DENY, "default")
+    assert judge(command("ls"), [], routine="daily", default=ASK).effect is ASK
+
+
+@pytest.mark.parametrize(
+    ("effects", "decided"),
+    [([ALLOW], ALLOW), ([ALLOW, ASK], ASK), ([ASK, ALLOW], ASK), ([ALLOW, DENY, ASK], DENY), ([DENY, ALLOW], DENY)],
+)
+def test_the_strictest_decides_wherever_it_stands(effects: list[Effect], decided: Effect) -> None:
+    rules = [rule(each, number=number) for number, each in enumerate(effects, 1)]
+    verdict = judge(command("ls"), rules, routine="daily")
+    assert (verdict.effect, verdict.rule) == (decided, f"rule {effects.index(decided) + 1}")
+
+
+@pytest.mark.parametrize(
+    ("line", "spoken_of"),
+    [
+        ("git log", True),
+        ("git log -5", True),
+        ("git show HEAD", True),
+        ("git", False),
+        ("git push", False),
+        ("git -c x log", False),
+        ("gitx log", False),
+    ],
+)
+def test_words_are_compared_one_by_one_from_the_first(line: str, spoken_of: bool) -> None:
+    assert (effect(command(line), rule(ALLOW, argv="git log|show")) is ALLOW) == spoken_of
+
+
+def test_a_profile_is_part_of_what_a_rule_says() -> None:
+    misfit = command("sort -o x", misfit=MISFIT)
+    profiled = rule(ALLOW, argv="sort", profile=True)
+    assert effect(command("sort x"), profiled) is ALLOW
+    assert effect(misfit, profiled) is DENY
+    assert effect(misfit, profiled, rule(ALLOW, argv="sort -o")) is ALLOW
+    assert judge(misfit, [profiled], routine="daily").reason == MISFIT.problem
+
+
+def test_a_rule_that_allows_must_cover_every_path_and_one_that_forbids_any() -> None:
+    allow = rule(ALLOW, argv="cat", profile=True, paths="reports/**")
+    assert effect(command("cat", "reports/a"), allow) is ALLOW
+    assert effect(command("cat", "reports/a", "notes.md"), allow) is DENY
+    deny = rule(DENY, "*", paths=".env")
+    anything = rule(ALLOW, argv="cat")
+    assert effect(command("cat", "a", "b"), anything, deny) is ALLOW
+    assert effect(command("cat", "a", "b/.env"), anything, deny) is DENY
+
+
+def test_what_is_forbidden_is_so_under_each_of_its_names() -> None:
+    part = Part(tool="file_read", paths=(("secret", "link"),))
+    free = rule(ALLOW, "file_read")
+    assert effect(part, free, rule(DENY, "*", paths="secret")) is DENY
+    assert effect(part, free, rule(DENY, "*", paths="link")) is DENY
+    assert effect(part, rule(ALLOW, "file_read", paths="link")) is DENY
+
+
+def test_a_tree_that_may_hold_something_forbidden_is_so_unless_that_is_passed_over() -> None:
+    free = rule(ALLOW, argv="grep", profile=True)
+    tree = command("grep -r x src", "src", trees=("src",))
+    passing = command("grep -r x src", "src", trees=("src",), passes_over=True)
+    for pattern in (".env*", "*.pem", "**/.ssh/**"):
+        assert effect(tree, free, rule(DENY, "*", paths=pattern)) is DENY
+        assert effect(passing, free, rule(DENY, "*", paths=pattern)) is ALLOW
+    assert effect(passing, free, rule(DENY, "*", paths="src/private/**")) is DENY
+    assert effect(passing, free, rule(DENY, "*", paths="other/private/**")) is ALLOW
+    assert effect(passing, free, rule(ASK, "*", paths=".env*")) is ASK
+    assert effect(tree, rule(ALLOW, argv="grep", profile=True, paths="src src/**")) is ALLOW
+    assert effect(tree, rule(ALLOW, argv="grep", profile=True, paths="src src/*")) is DENY
+
+
+def test_a_rule_may_be_for_some_routines_and_some_tools_only() -> None:
+    mine = rule(ALLOW, routines=("daily*",))
+    assert effect(command("ls"), mine, routine="daily-report") is ALLOW
+    assert effect(command("ls"), mine, routine="weekly") is DENY
+    assert effect(Part(tool="time__now"), rule(ALLOW, "time__*")) is ALLOW
+    assert effect(Part(tool="mail__send"), rule(ALLOW, "time__*")) is DENY
+
+
+def test_what_lies_out_of_reach_no_rule_can_allow() -> None:
+    part = command("cat /etc/shadow", refusal=Unreadable("/etc/shadow lies outside", "name another"))
+    verdict = judge(part, [rule(ALLOW)], routine="daily")
+    assert (verdict.effect, verdict.rule, verdict.allowed) == (DENY, "built in", "name another")
+
+
+_RULES = st.lists(
+    st.builds(
+        rule,
+        st.sampled_from([ALLOW, ASK, DENY]),
+        st.sampled_from(["shell", "*", "file_read", "s*"]),
+        argv=st.sampled_from(["", "ls", "ls|cat", "cat -n"]),
+        profile=st.booleans(),
+    ),
+    max_size=5,
+)
+_PARTS = st.sampled_from(
+    [command("ls", "."), command("cat -n", "a"), command("cat", misfit=MISFIT), command("rm a"), Part(tool="file_read")]
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(rules=_RULES, more=_RULES, part=_PARTS)
+def test_a_rule_more_that_asks_or_forbids_never_allows_more_and_order_never_matters(
+    rules: list[Rule], more: list[Rule], part: Part
+) -> None:
+    before = effect(part, *rules)
+    stricter = [each for each in more if each.effect is not ALLOW]
+    if before is ALLOW:
+        assert strictness(effect(part, *rules, *stricter)) >= strictness(before)
+    assert effect(part, *rules, *more) is effect(part, *reversed([*rules, *more]))
+    if effect(part, *rules) is ALLOW:
+        assert any(each.effect is ALLOW for each in rules)

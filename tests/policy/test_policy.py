@@ -1,0 +1,165 @@
+"""The policy in force answers for one routine: what may run, what only looks, how much, and in which words."""
+
+import hashlib
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from daemon.models import Effect
+from daemon.policy import Policy
+from tests.policy.conftest import SHIPPED, Write
+
+SHELL = '[[rule]]\ntool = "shell"\neffect = "allow"\n'
+
+
+def test_a_line_is_judged_by_the_strictest_of_its_commands(policy: Write) -> None:
+    rules = f'{SHELL}argv = [["ls", "wc"]]\n[[rule]]\ntool = "shell"\neffect = "ask"\nargv = ["make"]\n'
+    judged = policy(rules)
+    for line, effect in {
+        "ls": Effect.ALLOW,
+        "ls | wc": Effect.ALLOW,
+        "ls && make": Effect.ASK,
+        "ls; make; rm x": Effect.DENY,
+        "ls | make | wc": Effect.ASK,
+    }.items():
+        assert judged.judge("shell", {"command": line}, routine="x").effect is effect, line
+
+
+def test_a_verdict_names_its_rule_its_reason_and_what_would_be_allowed(policy: Write) -> None:
+    judged = policy(
+        f'{SHELL}argv = [["cat", "sort"]]\nprofile = "read-only"\n'
+        '[[rule]]\ntool = "*"\neffect = "deny"\npaths = [".env"]\nreason = "secrets"\n'
+        '[[rule]]\ntool = "file_write"\neffect = "allow"\npaths = ["reports/**"]\n'
+        '[routine.narrow]\ntools = ["sysinfo"]\n'
+    )
+
+    def verdict(tool: str, routine: str = "x", **arguments: str) -> tuple[str, str, str]:
+        found = judged.judge(tool, arguments, routine=routine)
+        return found.rule, found.reason, found.allowed
+
+    assert verdict("shell", command="cat notes.md")[0] == "rule 1 (shell: cat…)"
+    assert verdict("shell", command="cat .env") == ("rule 2 (*: .env)", "secrets", "the shell runs cat, sort")
+    assert verdict("shell", command="rm x") == ("default", "no rule allows the program rm", "the shell runs cat, sort")
+    assert "sort -o is not an option that is known here" in verdict("shell", command="sort -o x notes.md")[1]
+    assert verdict("shell", command="sort --uniq notes.md")[2] == "write --unique"
+    assert verdict("shell", command="cd src")[2] == "every command starts in the workspace; name paths relative to it"
+    assert verdict("shell", command="echo $x")[0] == "built in"
+    assert verdict("shell", command="./cat x")[1].startswith("./cat is not run")
+    assert verdict("file_write", path="notes.md")[2] == "file_write may use reports/**"
+    assert verdict("sysinfo")[1] == "no rule allows sysinfo"
+    assert verdict("shell", "narrow", command="cat notes.md") == (
+        "[routine.narrow]",
+        "narrow may not use shell",
+        "this routine may use sysinfo",
+    )
+
+
+def test_what_is_planned_is_exactly_what_was_judged(shipped: Policy) -> None:
+    line = "grep -c TODO *.md 2>/dev/null && wc -l < notes.md || echo 'a  b' | /usr/bin/head -n 1"
+    verdict, planned = shipped.plan("shell", {"command": line}, routine="x")
+    assert verdict.allows
+    assert [pipeline.joint for pipeline in planned] == [";", "&&", "||"]
+    commands = [command for pipeline in planned for command in pipeline.commands]
+    assert [command.argv for command in commands] == [
+        ("grep", "-c", "TODO", "./notes.md"),
+        ("wc", "-l"),
+        ("echo", "a  b"),
+        ("/usr/bin/head", "-n", "1"),
+    ]
+    assert commands[1].stdin is not None
+    assert commands[1].stdin.inside == "notes.md"
+    assert [command.program for command in commands] == ["grep", "wc", "echo", "head"]
+
+
+def test_a_search_through_a_tree_is_run_with_the_forbidden_names_left_out(shipped: Policy) -> None:
+    verdict, (pipeline,) = shipped.plan("shell", {"command": "grep -r x -- src"}, routine="x")
+    argv = pipeline.commands[0].argv
+    assert verdict.allows
+    assert (argv[:3], argv[-2:]) == (("grep", "-r", "x"), ("--", "src"))
+    assert {"--exclude=.[eE][nN][vV]*", "--exclude-dir=.[gG][iI][tT]"} <= set(argv)
+
+
+def test_a_routine_can_be_narrowed_but_always_ends(policy: Write) -> None:
+    judged = policy(
+        '[[rule]]\ntool = "sysinfo"\neffect = "allow"\n[[rule]]\ntool = "memory_*"\neffect = "allow"\n'
+        '[routine.heartbeat]\ntools = ["memory_r*"]\nlimits = { tool_calls = 3 }\n'
+    )
+    assert judged.judge("sysinfo", {}, routine="daily").allows
+    assert not judged.judge("sysinfo", {}, routine="heartbeat").allows
+    assert judged.judge("memory_recall", {}, routine="heartbeat").allows
+    assert judged.judge("finish", {}, routine="heartbeat").allows
+    assert judged.limits_for("daily").tool_calls == 40
+    assert judged.limits_for("heartbeat").tool_calls == 3
+    assert judged.limits_for("heartbeat").shell_seconds == 120
+
+
+def test_limits_of_a_routine_only_lower(policy: Write) -> None:
+    judged = policy("[limits]\nshell_seconds = 10\n[routine.x.limits]\nshell_seconds = 600\n")
+    assert judged.limits_for("x").shell_seconds == 10
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "looks"),
+    [
+        ("sysinfo", {}, True),
+        ("file_read", {"path": "x"}, True),
+        ("file_write", {"path": "x"}, False),
+        ("memory_store", {}, False),
+        ("unheard_of", {}, False),
+        ("shell", {"command": "df -h | head && git log"}, True),
+        ("shell", {"command": "ls; make"}, False),
+        ("shell", {"command": "sort -o x notes.md"}, False),
+        ("shell", {"command": "cat /etc/shadow"}, False),
+        ("shell", {"command": "ls > x"}, False),
+        ("shell", {}, False),
+    ],
+)
+def test_it_is_known_which_calls_only_look(shipped: Policy, tool: str, arguments: dict[str, str], looks: bool) -> None:
+    assert shipped.is_read_only(tool, arguments) is looks
+
+
+def test_tools_of_others_are_allowed_by_name_or_by_their_server(workspace: Path, tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(
+        'version = 1\n[[rule]]\ntool = "weather"\neffect = "allow"\n[[rule]]\ntool = "time__*"\neffect = "allow"\n'
+    )
+    judged = Policy.load(path, workspace=workspace, tools=["weather"])
+    assert judged.judge("weather", {"city": "x"}, routine="x").allows
+    assert judged.judge("time__now", {}, routine="x").allows
+    assert not judged.judge("mail__send", {}, routine="x").allows
+
+
+def test_a_rule_without_a_profile_still_cannot_reach_what_is_forbidden(policy: Write) -> None:
+    judged = policy(f'{SHELL}argv = ["backup"]\n[[rule]]\ntool = "*"\neffect = "deny"\npaths = [".env*"]\n')
+    assert judged.judge("shell", {"command": "backup report"}, routine="x").allows
+    for line in (
+        "backup .env",
+        "backup -f config/.env.local",
+        "backup CONFIG=.env",
+        "backup < .env",
+        "backup ../a/.env",
+    ):
+        assert not judged.judge("shell", {"command": line}, routine="x").allows, line
+
+
+def test_its_hash_is_that_of_the_file(shipped: Policy) -> None:
+    assert shipped.hash == hashlib.sha256(SHIPPED.read_bytes()).hexdigest()
+    told = subprocess.run(["sha256sum", SHIPPED], capture_output=True, text=True, check=True).stdout
+    assert told.startswith(shipped.hash)
+
+
+def test_a_prompt_is_told_in_a_few_lines_what_is_allowed(shipped: Policy) -> None:
+    text = shipped.summary("daily-report", ["shell", "file_read", "file_write", "sysinfo", "http_request", "finish"])
+    lines = text.splitlines()
+    assert lines[0].startswith("- shell: ")
+    assert "journalctl" in lines[0]
+    assert "git blame|branch|" in lines[0]
+    assert lines[1].startswith("- file_read: the workspace, /var/log")
+    assert lines[2] == "- file_write: reports/**"
+    assert lines[3] == "- sysinfo"
+    assert lines[4].startswith("- never: *.pem")
+    assert "http_request" not in text
+    assert len(text) < 1500
+    assert shipped.summary("x", ["http_request"]) == "- no tool"
+    assert "绝不" in shipped.summary("x", ["shell"], language="zh")
