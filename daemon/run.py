@@ -89,7 +89,7 @@ class Host(Protocol):
         """Hands whose `shell` tells the exit code."""
 
     async def agent_for(self, run: Run, routine: Routine, record: Recorder, deadline: float) -> Agent: ...
-    async def archive(self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]) -> None: ...
+    async def archive(self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]) -> Usage: ...
 
 
 async def live(run_id: str, host: Host) -> Run | None:
@@ -106,7 +106,8 @@ async def live(run_id: str, host: Host) -> Run | None:
     except asyncio.CancelledError:
         # a person's cancel ends the run; the end of the process only suspends it
         if taken := await taking:
-            await asyncio.shield(_stopped(taken, host, begin))
+            with bound_contextvars(run=taken.id, routine=taken.routine, slot=taken.slot.isoformat()):
+                await asyncio.shield(_stopped(taken, host, begin))
         raise
 
 
@@ -164,7 +165,8 @@ async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
         return await _end(run, routine, Status.TIMED_OUT, host, detail=detail)
     except Retryable as error:
         return await _put_off(run, routine, host, record, error)
-    await host.archive(run, routine, reply, record.steps)
+    spent = await host.archive(run, routine, reply, record.steps)
+    reply = replace(reply, usage=reply.usage + spent)
     # shielded, as a cancel that comes this late must not part the end from those who wait for it
     return await asyncio.shield(_end(run, routine, reply.status, host, reply=reply, detail=reply.detail))
 
@@ -266,7 +268,7 @@ async def _stopped(run: Run, host: Host, begin: float) -> None:
     with suppress(Fenced, StoreFull):
         if now.cancel:
             routine = host.restore(await host.journal.definition(run.definition))
-            await _end(run, routine, Status.CANCELLED, host, detail="cancelled")
+            await _end(run, routine, Status.CANCELLED, host)
         else:
             await host.journal.suspend(run)
-            log.info("run.suspended", run=run.id)
+            log.info("run.suspended")

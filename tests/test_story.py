@@ -164,6 +164,8 @@ async def test_a_cancelled_run_is_cancelled_with_the_tool_it_ran(working):
         await working.until(run, "tool_started")
         assert (await working.agentctl("cancel", run)).code == 0
         assert (await working.until(run, "run_ended"))["status"] == "cancelled"
+        logged = (await working.agentctl("logs", "--run", run, "--routine", "work", "--json")).out.splitlines()
+        assert any('"run.finished"' in line and '"cancelled"' in line for line in logged), "it is named on every line"
         assert (await working.agentctl("list")).code == 0
 
 
