@@ -109,3 +109,9 @@ async def test_the_tools_that_validate_knows_are_those_of_a_real_daemon(folder: 
     )
     async with App.open(place) as app:
         assert set(app.registry.names()) == TOOLS
+
+
+def test_a_readable_folder_that_is_not_named_in_full_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "policy.toml").write_text('version = 1\n[paths]\nread = ["etc"]\n')
+    assert check_all(folder / "config.toml", env={}) == 1
+    assert 'paths.read[0]: must begin with / or ~/ (found "etc")' in capsys.readouterr().out

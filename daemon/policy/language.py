@@ -61,6 +61,12 @@ def _sound_pattern(pattern: str) -> str:
     return pattern
 
 
+def _from_the_root(path: str) -> str:
+    if not path.startswith(("/", "~/")):
+        raise Wrong("must begin with / or ~/", hint="what lies in the workspace needs no naming here")
+    return path
+
+
 Pattern: TypeAlias = Annotated[str, AfterValidator(_sound_pattern)]
 Token: TypeAlias = Annotated[str, Field(min_length=1)]
 
@@ -123,7 +129,7 @@ class RoutineTable(Table):
 class PathsTable(Table):
     """What tools can reach besides the workspace."""
 
-    read: Items[Annotated[str, Field(pattern=r"^(/|~/)")]] = ()
+    read: Items[Annotated[str, AfterValidator(_from_the_root)]] = ()
     """Folders and files that may be read; absolute, or from the home folder with ~/."""
 
 
