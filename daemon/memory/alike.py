@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 
 # Shorter texts are alike by chance ("Yes, both.") and cost nothing.
 SHORTEST = 60
 # Of all words in either, so many must be in both. A word changed in twenty keeps two texts alike, two do not.
 SHARE = 0.9
 
-_WORD = re.compile(r"[^\W\d_]+|\d+(?:[.,:]\d+)*")
+_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
+_WORD = re.compile(rf"[^\W\d_]+|{_NUMBER.pattern}")
 _HAN = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 
 
@@ -17,25 +19,28 @@ class Folder:
     """Remembers texts, and tells which one of them another is nearly the same as."""
 
     def __init__(self) -> None:
-        self._seen: list[tuple[frozenset[str], frozenset[str]] | None] = []
+        self._count = 0
+        # by their numbers: their places and words
+        self._seen: defaultdict[frozenset[str], list[tuple[int, frozenset[str]]]] = defaultdict(list)
 
     def place_of(self, text: str) -> int | None:
         """Return which of the texts so far this one repeats; None, and it counts among them, if it says something new.
 
         A number makes another text: a disk at 71 % is not one at 84 %.
         """
-        found = _words(text) if len(text) >= SHORTEST else None
-        if found:
-            for place, other in enumerate(self._seen):
-                if other and found[1] == other[1] and _share(found[0], other[0]) >= SHARE:
+        if len(text) >= SHORTEST and (words := _words(text)):
+            others = self._seen[frozenset(_NUMBER.findall(text))]
+            for place, other in others:
+                if _share(words, other) >= SHARE:
                     return place
-        self._seen.append(found)
+            others.append((self._count, words))
+        self._count += 1
         return None
 
 
-def _words(text: str) -> tuple[frozenset[str], frozenset[str]]:
-    words = frozenset(_WORD.findall(_HAN.sub(r" \g<0> ", text.casefold())))
-    return words, frozenset(word for word in words if word[0].isdecimal())
+def _words(text: str) -> frozenset[str]:
+    text = text.casefold()
+    return frozenset(_WORD.findall(text if text.isascii() else _HAN.sub(r" \g<0> ", text)))
 
 
 def _share(one: frozenset[str], other: frozenset[str]) -> float:

@@ -251,11 +251,22 @@ def documents(rows: Sequence[Indexable], wanted: Container[int]) -> Iterator[Doc
 def _of_segments(connection: sqlite3.Connection, ids: Iterable[int]) -> Iterator[Document]:
     """Yield what is, or would be, indexed of single segments; of those still pending, nothing is."""
     found = state(connection)
-    for id_ in ids:
-        (run,) = connection.execute("SELECT memory_run FROM memory_segment WHERE id = ?", (id_,)).fetchone()
+    for run, near in _stretches(connection, ids):
         if found.holds_run(run):
-            around = (run, id_ - _REACH, id_ + _REACH)
-            yield from documents(_rows(connection, "s.memory_run = ? AND s.id BETWEEN ? AND ?", around), {id_})
+            around = (run, near[0] - _REACH, near[-1] + _REACH)
+            yield from documents(_rows(connection, "s.memory_run = ? AND s.id BETWEEN ? AND ?", around), set(near))
+
+
+def _stretches(connection: sqlite3.Connection, ids: Iterable[int]) -> list[tuple[int, list[int]]]:
+    """Group segments of one run that share neighbours, so that these are read and split into words once."""
+    stretches: list[tuple[int, list[int]]] = []
+    for id_ in sorted(ids):
+        (run,) = connection.execute("SELECT memory_run FROM memory_segment WHERE id = ?", (id_,)).fetchone()
+        if stretches and stretches[-1][0] == run and id_ - stretches[-1][1][-1] <= 2 * _REACH:
+            stretches[-1][1].append(id_)
+        else:
+            stretches.append((run, [id_]))
+    return stretches
 
 
 def _of_item(id_: int, key: str, text: str, updated: int) -> Document:

@@ -6,7 +6,7 @@ Functions of a connection, to be handed to the writer; every one is a whole that
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from daemon.memory import index, vectors
@@ -106,6 +106,7 @@ def put_run(
         "INSERT INTO memory_run (run_id, routine, goal, status, started, ended) VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
         (run, routine, goal, status, started, ended),
     ).fetchone()
+    first: dict[int, int] = {}
     for piece in pieces:
         # one by one: the ids of a run have to follow each other, and RETURNING takes one row at a time
         (id_,) = connection.execute(
@@ -114,22 +115,30 @@ def put_run(
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
             (owner, *piece),
         ).fetchone()
-        _supersede(connection, piece.digest, owner, by=id_)
+        first.setdefault(piece.digest, id_)
+    _supersede(connection, owner, first)
     index.add_run(connection, owner)
 
 
-def _supersede(connection: sqlite3.Connection, digest: int, owner: int, by: int) -> None:
-    """Take what a routine said before, and says again, out of the index: it would flood every answer."""
-    old = [
-        id_
+def _supersede(connection: sqlite3.Connection, owner: int, heirs: Mapping[int, int]) -> None:
+    """Take what a routine said before, and says again, out of the index: it would flood every answer.
+
+    `heirs` are the segments of the run by their digests. All are taken out together: between two statements the index
+    writes what it holds, and many small writes cost more than the words in them.
+    """
+    old = {
+        id_: heir
+        for digest, heir in heirs.items()
         for (id_,) in connection.execute(
             "SELECT id FROM memory_segment WHERE digest = ? AND superseded IS NULL AND memory_run != ?", (digest, owner)
         )
-    ]
+    }
     if old:
         index.remove_segments(connection, old)
         vectors.drop(connection, old)
-        connection.executemany("UPDATE memory_segment SET superseded = ? WHERE id = ?", [(by, id_) for id_ in old])
+        connection.executemany(
+            "UPDATE memory_segment SET superseded = ? WHERE id = ?", [(heir, id_) for id_, heir in old.items()]
+        )
 
 
 def drop_run(connection: sqlite3.Connection, run: str) -> bool:
