@@ -397,7 +397,7 @@ class App:
         going_on = []
         for run in await self.journal.recover(self.owner):
             try:
-                routine = self.host.restore(await self.journal.definition(run.definition))
+                routine = await self.host.routine_of(run)
             except DaemonError:
                 going_on.append(run)  # `live` ends it and says why
                 continue

@@ -30,7 +30,7 @@ from daemon.run import Recorder
 from daemon.store import Journal
 from daemon.tools import shell
 
-RESTORED = 256  # definitions kept parsed: those of the routines that run often
+BEGUN = 256  # definitions kept parsed: those of the routines that run often
 IDENTITY_FILES = ("USER.md", "SOUL.md", "AGENT.md")
 
 
@@ -109,7 +109,7 @@ class RunHost:
         self._gate_tools = FunctionRegistry()
         shell.register_for_gates(self._gate_tools, lambda: rooms.policy, zone=rooms.zone.key)
         self._gate_executor = ToolExecutor(self._gate_tools)
-        self._restored: dict[str, Routine] = {}
+        self._begun: dict[str, Routine] = {}
         self.journal, self.events, self.owner = rooms.journal, rooms.events, rooms.owner
 
     @property
@@ -125,18 +125,18 @@ class RunHost:
     def wake_outbox(self) -> None:
         self._rooms.outbox.wake()
 
-    def restore(self, definition: str) -> Routine:
+    async def routine_of(self, run: Run) -> Routine:
         """Return the routine as the run began it; DaemonError if another version wrote what this one cannot read."""
-        if known := self._restored.get(definition):
+        if known := self._begun.get(run.definition):  # the name of a definition is the hash of its text
             return known
         try:
-            routine = Routine.restore(definition)
+            routine = Routine.restore(await self.journal.definition(run.definition))
         except ValueError as error:
             problem = str(error).splitlines()[0]
             raise DaemonError(f"the definition this run began with cannot be read by this version: {problem}") from None
-        if len(self._restored) >= RESTORED:
-            self._restored.clear()
-        self._restored[definition] = routine
+        if len(self._begun) >= BEGUN:
+            self._begun.clear()
+        self._begun[run.definition] = routine
         return routine
 
     def hands_for(self, run: Run) -> Hands:
@@ -242,6 +242,5 @@ class RunHost:
             segments=pieces,
             started=run.started or now,
             ended=now,
+            line=self.redact(archive.conversation_item(run, reply)),
         )
-        item = self.redact(archive.conversation_item(run, reply))
-        await memory.store(f"run:{run.id}", item, category="conversation", run=run.id)

@@ -83,7 +83,9 @@ class Host(Protocol):
     def now(self) -> datetime: ...
     def redact(self, text: str) -> str: ...
     def wake_outbox(self) -> None: ...
-    def restore(self, definition: str) -> Routine: ...
+    async def routine_of(self, run: Run) -> Routine:
+        """Return the routine as the run began it; DaemonError if this version cannot read it."""
+
     def hands_for(self, run: Run) -> Hands: ...
     def hands_for_gate(self, run: Run) -> Hands:
         """Hands whose `shell` tells the exit code."""
@@ -115,7 +117,7 @@ async def _guarded(run: Run, host: Host) -> Run | None:
     """Live the run; whatever goes wrong around it ends or parks it, so that no row says `running` for nobody."""
     routine: Routine | None = None
     try:
-        routine = host.restore(await host.journal.definition(run.definition))
+        routine = await host.routine_of(run)
         if run.cancel:
             return await _end(run, routine, Status.CANCELLED, host, detail="cancelled while nobody lived it")
         if run.barren > routine.run.retry.attempts:
@@ -267,7 +269,7 @@ async def _stopped(run: Run, host: Host, begin: float) -> None:
     # a stale owner has nothing to say, and what a full disk cannot take is found as left over at the next start
     with suppress(Fenced, StoreFull):
         if now.cancel:
-            routine = host.restore(await host.journal.definition(run.definition))
+            routine = await host.routine_of(run)
             await _end(run, routine, Status.CANCELLED, host)
         else:
             await host.journal.suspend(run)

@@ -63,8 +63,8 @@ class House:
     def wake_outbox(self):
         self.woken += 1
 
-    def restore(self, definition):
-        return Routine.restore(definition)
+    async def routine_of(self, run):
+        return Routine.restore(await self.journal.definition(run.definition))
 
     def context(self, run):
         return ToolContext(run=run.id, routine=run.routine, workspace=Path("/nowhere"))
@@ -354,10 +354,10 @@ async def test_a_definition_that_cannot_be_read_any_more_ends_the_run(journal):
     house = House(journal, ["never"])
     run = await house.open()
 
-    def unreadable(definition):
+    async def unreadable(run):
         raise DaemonError("the definition cannot be read by this version")
 
-    house.restore = unreadable
+    house.routine_of = unreadable
     await live(run.id, house)
     ended = await journal.get(run.id)
     assert (ended.status, ended.detail) == (Status.FAILED, "the definition cannot be read by this version")

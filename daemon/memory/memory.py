@@ -184,8 +184,13 @@ class Memory:
         segments: Sequence[Segment],
         started: datetime,
         ended: datetime,
+        line: str | None = None,
     ) -> asyncio.Future[None]:
-        """Keep a run in pieces; await the result to know it is committed. Doing it again replaces what was kept."""
+        """Keep a run in pieces; await the result to know it is committed. Doing it again replaces what was kept.
+
+        `line`, which stands for the whole, is kept with them as the item `run:<id>`.
+        """
+        key, line = f"run:{run}", checked_text(f"run:{run}", line) if line else None
 
         def work(connection: sqlite3.Connection) -> None:
             rows.put_run(
@@ -198,6 +203,10 @@ class Memory:
                 ended=stamp(ended),
                 pieces=list(pieces(routine, segments)),
             )
+            if line:
+                rows.put_item(
+                    connection, key=key, text=line, category="conversation", run=run, tainted=False, now=stamp(ended)
+                )
 
         self.changed.set()
         return self.shelf.submit(work)

@@ -78,14 +78,9 @@ def open_writer(path: Path, migrations: Path) -> sqlite3.Connection:
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
-    """Open a connection that cannot write; Database closes it from another thread than the one that uses it."""
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=ro",
-        uri=True,
-        timeout=BUSY_MS / 1000,
-        isolation_level=None,
-        check_same_thread=False,
-    )
+    """Open a connection that cannot write."""
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    connection = sqlite3.connect(address, uri=True, timeout=BUSY_MS / 1000, isolation_level=None)
     _tune(connection)
     connection.execute("PRAGMA query_only = ON")
     return connection

@@ -16,7 +16,6 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -43,11 +42,10 @@ class Database:
         self._closed: asyncio.Future[None] = loop.create_future()
         self._closing = False
         self._full = False
-        # a daemon thread: a process that dies for another reason must not hang on it
+        # daemon threads: a process that dies for another reason must not hang on them
         self._writer = threading.Thread(target=self._write_forever, name="store writer", daemon=True)
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store reader")
-        self._local = threading.local()
-        self._reading: list[sqlite3.Connection] = []
+        self._asked: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
+        self._readers: list[threading.Thread] = []
 
     @classmethod
     async def open(cls, path: Path, *, migrations: Path = MIGRATIONS) -> Database:
@@ -83,7 +81,17 @@ class Database:
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` on a read-only connection, inside one snapshot that holds every write awaited before."""
-        return await self._loop.run_in_executor(self._readers, self._read, work)
+        if self._closing:
+            raise RuntimeError("the database is closed")
+        if not self._readers:
+            for number in range(READERS):
+                self._readers.append(
+                    threading.Thread(target=self._read_forever, name=f"store reader {number}", daemon=True)
+                )
+                self._readers[-1].start()
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._asked.put((work, future))
+        return await future
 
     async def close(self) -> None:
         """Commit what was submitted, then let go of the file."""
@@ -119,9 +127,10 @@ class Database:
                 self._answer(self._commit(connection, batch))
             if item is not None and item[2] is None:
                 self._answer([self._alone(connection, item)])
-        self._readers.shutdown()
-        for reading in self._reading:
-            reading.close()
+        for _ in self._readers:
+            self._asked.put(None)
+        for reader in self._readers:
+            reader.join()
         connection.close()
         self._answer([(self._closed, None, None)])
 
@@ -173,23 +182,34 @@ class Database:
 
     # --- in a reader's thread
 
-    def _read(self, work: Work[T]) -> T:
-        try:
-            connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-            if connection is None:
-                connection = self._local.connection = open_reader(self.path)
-                self._reading.append(connection)
-            connection.execute("BEGIN")
+    def _read_forever(self) -> None:
+        connection: sqlite3.Connection | None = None
+        while (item := self._asked.get()) is not None:
+            work, future = item
+            result: Any = None
+            error: BaseException | None = None
             try:
-                return work(connection)
-            finally:
-                connection.execute("ROLLBACK")
-        except sqlite3.Error as error:
-            raise explain(error, self.path) from error
+                connection = connection or open_reader(self.path)
+                result = self._read(connection, work)
+            except BaseException as caught:  # noqa: BLE001  carried to whoever awaits it
+                error = explain(caught, self.path)
+            self._answer([(future, result, error)])
+            del item, work, future, result, error  # what was found may be big, and the next question far off
+        if connection is not None:
+            connection.close()
+
+    @staticmethod
+    def _read(connection: sqlite3.Connection, work: Work[T]) -> T:
+        connection.execute("BEGIN")
+        try:
+            return work(connection)
+        finally:
+            connection.execute("ROLLBACK")
 
 
 # The last one says whether its commit is durable; None: it wants no transaction around it.
 _Item: TypeAlias = tuple[Work[Any], asyncio.Future[Any], bool | None]
+_Question: TypeAlias = tuple[Work[Any], asyncio.Future[Any]]
 _Outcome: TypeAlias = tuple[asyncio.Future[Any], Any, BaseException | None]
 
 

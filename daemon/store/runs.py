@@ -146,6 +146,8 @@ class Runs(Part):
 
     async def steps(self, run_id: str) -> list[Step]:
         """Return what a run did so far, in order."""
+        if self._taken.get(run_id, (0, None))[1] == 0:
+            return []  # it is ours, and has not begun
 
         def work(connection: sqlite3.Connection) -> list[Step]:
             rows = connection.execute(f"SELECT {STEP} FROM step WHERE run_id = ? ORDER BY seq", (run_id,))

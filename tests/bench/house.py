@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -85,8 +86,21 @@ def _background(size: int) -> str:
     return (line * (size // len(line) + 1))[:size]
 
 
+class Calendar:
+    """A clock on which half an hour passes at each run: a memory full of reports of one minute is not a real one."""
+
+    def __init__(self) -> None:
+        self._ahead = timedelta()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self._ahead
+
+    def turn(self) -> None:
+        self._ahead += timedelta(minutes=30)
+
+
 @asynccontextmanager
-async def opened(config: str) -> AsyncIterator[Any]:
+async def opened(config: str, clock: Calendar) -> AsyncIterator[Any]:
     """Open the daemon on this config, in this process, with its routines loaded and nothing ringing."""
     from daemon.app import App, Place
     from daemon.config import load_config
@@ -104,7 +118,7 @@ async def opened(config: str) -> AsyncIterator[Any]:
         env={},
         secrets=Secrets(),
     )
-    async with App.open(place) as app:
+    async with App.open(place, clock=clock) as app:
         await app.engine.load(load_folder(place.config.routines_path))
         yield app
 
@@ -122,11 +136,13 @@ def _items(count: int) -> Iterator[tuple[str, str]]:
 @asynccontextmanager
 async def runs(config: str, width: int, remembered: int) -> AsyncIterator[Round]:
     """Live runs, `width` at a time, each of two calls, with everything on and `remembered` items in memory."""
-    async with opened(config) as app:
+    calendar = Calendar()
+    async with opened(config, calendar) as app:
         await asyncio.gather(*(app.memory.store(key, text) for key, text in _items(remembered)))
 
         async def one(number: int, count: int, times: list[float]) -> None:
             for _ in range(count):
+                calendar.turn()
                 begin = time.perf_counter()
                 run = await app.engine.trigger(f"bench-{number}")
                 if lived := app.executor.running.get(run.id):
