@@ -38,6 +38,7 @@ from daemon.ledger import schedule_of
 from daemon.log import configure
 from daemon.memory import Memory
 from daemon.memory.keeper import Keeper
+from daemon.mirror import Mirror
 from daemon.models import Json, Run, new_id
 from daemon.notify import Notifier
 from daemon.places import hooks_beside
@@ -444,6 +445,10 @@ class App:
             notifier.send("READY=1", f"STATUS={len(self.engine.routines)} routines")
             keeper = Keeper(self.memory, clock=self.clock.now, retention=lambda: retention_of(self.config))
             background.append(tasks.create_task(keeper.run(), name="memory keeper"))
+            if self.config.memory.mirror:
+                workspace = self.config.workspace_path(self.place.state)
+                mirror = Mirror(self.memory, workspace, self.journal, clock=self.clock.now)
+                background.append(tasks.create_task(mirror.run(), name="memory mirror"))
             await announce(self)
             await stop.wait()
             notifier.send("STOPPING=1")

@@ -51,8 +51,10 @@ def _ends_of(text: str) -> str:
     return f"{text[:half]}\n[…]\n{text[-half:]}"
 
 
-def conversation_item(run: Run, reply: Reply) -> str:
-    """Return the one line that is kept of a run where no model writes a summary."""
+def conversation_item(run: Run, reply: Reply, summary: str = "") -> str:
+    """Return the one line that is kept of a run: a model's summary, else its goal and what came out."""
+    if summary:
+        return f"{run.routine}, {run.slot:%Y-%m-%d %H:%M} UTC: {summary}"
     goal, answer = _first_line(run.goal), _first_line(reply.content) or "nothing to report"
     return f"{run.routine}, {run.slot:%Y-%m-%d %H:%M} UTC: {goal} → {answer}"
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -12,25 +13,31 @@ from pathlib import Path
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
+import structlog
+
 from daemon import archive
 from daemon.agent import Agent, Hands, Limits, Persona, PromptContext
 from daemon.clock import Clock
 from daemon.config import Config
 from daemon.delivery import Outbox
-from daemon.errors import DaemonError
+from daemon.errors import DaemonError, ProviderError
 from daemon.events import Events
 from daemon.functions import FunctionRegistry, ToolExecutor
-from daemon.memory import Memory
-from daemon.models import Json, Reply, Run, Status, Step, ToolContext, Verdict
+from daemon.memory import Memory, Segment
+from daemon.memory.tokens import estimate
+from daemon.models import Json, LLMResponse, Reply, Run, Status, Step, ToolContext, Usage, Verdict
 from daemon.policy import Policy
 from daemon.providers import LLMProvider, create_provider
 from daemon.redact import Secrets
 from daemon.routines import Routine
 from daemon.run import Recorder
 from daemon.store import Journal
+from daemon.summary import ANSWER_TOKENS, PATIENCE, question, summary_of, with_summary
 from daemon.tools import shell
 
 BEGUN = 256  # definitions kept parsed: those of the routines that run often
+log = structlog.get_logger()
+
 IDENTITY_FILES = ("USER.md", "SOUL.md", "AGENT.md")
 
 
@@ -228,12 +235,15 @@ class RunHost:
         found = [self._rooms.config.folder / name for name in IDENTITY_FILES]
         return "\n\n".join(path.read_text("utf-8").strip() for path in found if path.is_file())
 
-    async def archive(self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]) -> None:
-        """Remember the run, if its routine wants that."""
+    async def archive(self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]) -> Usage:
+        """Remember the run, if its routine wants that; return what a model's summary of it cost."""
         if routine.run.memory != "recall+store":
-            return
+            return Usage()
         now, memory = self.now(), self._rooms.memory
         pieces = [replace(piece, text=self.redact(piece.text)) for piece in archive.segments(run.goal, steps, now)]
+        told = await self._summary(run, routine, reply, pieces) if self._rooms.config.memory.summarise else None
+        if told:
+            pieces = with_summary(pieces, self.redact(told.content))
         await memory.archive(
             run=run.id,
             routine=run.routine,
@@ -242,5 +252,23 @@ class RunHost:
             segments=pieces,
             started=run.started or now,
             ended=now,
-            line=self.redact(archive.conversation_item(run, reply)),
+            line=self.redact(archive.conversation_item(run, reply, summary_of(pieces))),
         )
+        return told.usage if told else Usage()
+
+    async def _summary(self, run: Run, routine: Routine, reply: Reply, pieces: Sequence[Segment]) -> LLMResponse | None:
+        """Ask the model that answered for a summary, where there is one, something to sum up and budget left."""
+        chain = self._rooms.providers.chain(routine)
+        provider = next((each for each in chain if each.name == run.provider), chain[0])
+        if provider.kind == "offline" or reply.silent or reply.status is not Status.SUCCEEDED or len(pieces) < 2:
+            return None
+        messages = question(run.routine, pieces, self._rooms.config.agent.language)
+        budget = routine.run.budget.tokens
+        if budget and reply.usage.total + estimate(messages[0].content) + ANSWER_TOKENS > budget:
+            return None
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await provider.chat(messages, max_tokens=ANSWER_TOKENS, routine=run.routine)
+        except (ProviderError, TimeoutError) as error:
+            log.warning("memory.not_summarised", error=self.redact(str(error)) or "no answer in time")
+            return None

@@ -22,7 +22,7 @@ from daemon.due import put_off
 from daemon.errors import DaemonError, Fenced, Retryable, StoreFull
 from daemon.events import Events, end_of, of_step
 from daemon.gather import EVENTS, closed_by, closed_by_command, for_each_file, gather, told_by, values_of, with_facts
-from daemon.models import Reply, Run, Status, Step
+from daemon.models import Reply, Run, Status, Step, Usage
 from daemon.routines import Gate
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from daemon.agent import Agent, Hands, Limits, Persona, PromptContext
 from daemon.errors import BadKey, DaemonError, Overloaded
 from daemon.events import Events
 from daemon.functions import FunctionRegistry, ToolExecutor
-from daemon.models import DeliveryStatus, Outcome, Status, StepKind, ToolContext
+from daemon.models import DeliveryStatus, Outcome, Status, StepKind, ToolContext, Usage
 from daemon.providers import create_provider
 from daemon.routines import Routine
 from daemon.run import live
@@ -107,6 +107,7 @@ class House:
 
     async def archive(self, run, routine, reply, steps):
         self.archived.append((run.id, reply.content))
+        return Usage()
 
     async def open(self, trigger="cron", event=None, outcome=Outcome.RAN):
         claim = Claim(

@@ -53,11 +53,11 @@ class Keeper:
         await shelf.apart(_tidy)
 
     async def _embed(self) -> None:
-        meaning, changed = self._memory.meaning, self._memory.changed
+        meaning, changed = self._memory.meaning, self._memory.watch()
         assert meaning is not None  # noqa: S101  run() looked
         while True:
             changed.clear()
-            await self._do("embedding", partial(self._backfill))
+            await self._do("embedding", self._backfill)
             if pause := meaning.rests:
                 await asyncio.sleep(pause)
             else:

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from daemon.errors import NotFound, Refused
 from daemon.memory import context, rows, stats
@@ -57,8 +58,7 @@ class Memory:
         self.shelf = Shelf(db)
         self._clock, self._zone = clock, zone
         self.meaning = meaning
-        self.changed = asyncio.Event()
-        """Rung whenever an item or a run was kept; whoever waits for it clears it."""
+        self._watchers: WeakSet[asyncio.Event] = WeakSet()
 
     async def open(self) -> None:
         """Make the index ready to be written to; indexing anew, if it has to be, is left to `refresh`."""
@@ -68,6 +68,17 @@ class Memory:
         """Let go of the embedder; the database is its owner's."""
         if self.meaning:
             await self.meaning.close()
+
+    def watch(self) -> asyncio.Event:
+        """Return an event that is set whenever something was kept, changed or forgotten; its holder clears it."""
+        event = asyncio.Event()
+        self._watchers.add(event)
+        return event
+
+    def ring(self) -> None:
+        """Tell those who watch that something has changed."""
+        for event in self._watchers:
+            event.set()
 
     # --- items ---
 
@@ -84,7 +95,7 @@ class Memory:
             rows.put_item(connection, key=key, text=text, category=category, run=run, tainted=tainted, now=now)
 
         await self.shelf.write(work)
-        self.changed.set()
+        self.ring()
 
     async def get(self, key: str) -> str | None:
         """Return what is kept under exactly this key."""
@@ -94,7 +105,7 @@ class Memory:
     async def forget(self, key: str) -> bool:
         """Delete the item with this key; tell whether there was one."""
         gone = await self.shelf.write(lambda connection: rows.drop_item(connection, clean(key).strip()))
-        self.changed.set()
+        self.ring()
         return gone
 
     async def pin(self, key: str, pinned: bool = True) -> None:
@@ -102,11 +113,26 @@ class Memory:
         if not await self.shelf.write(lambda connection: rows.pin(connection, clean(key).strip(), pinned)):
             msg = f"nothing is kept under {key!r}; `agentctl memory list` shows what is"
             raise NotFound(msg)
-        self.changed.set()
+        self.ring()
 
     async def items(self, category: str | None = None, limit: int = 100) -> list[Item]:
         """Return items, of one category or all, those changed last first."""
         return [item_of(row) for row in await self.shelf.read(lambda each: rows.items(each, category, limit))]
+
+    async def item(self, key: str) -> Item | None:
+        """Return the item with exactly this key."""
+        found = await self.shelf.read(lambda connection: rows.item(connection, clean(key).strip()))
+        return item_of(found) if found else None
+
+    async def mirrored(self) -> list[Item]:
+        """Return what a person may want to have before their eyes: core and pinned items."""
+        found = await self.shelf.read(lambda each: rows.items_in(each, "category = 'core' OR pinned ORDER BY id"))
+        return [item_of(row) for row in found]
+
+    async def demote(self, key: str) -> None:
+        """Make an item neither core nor pinned; it is found as before."""
+        await self.shelf.write(lambda connection: rows.demote(connection, clean(key).strip()))
+        self.ring()
 
     async def seed(self, seeds: Mapping[str, str]) -> None:
         """Keep what is to be known from the start: key and text."""
@@ -208,7 +234,7 @@ class Memory:
                     connection, key=key, text=line, category="conversation", run=run, tainted=False, now=stamp(ended)
                 )
 
-        self.changed.set()
+        self.ring()
         return self.shelf.submit(work)
 
     # --- keeping it in order ---

@@ -34,6 +34,8 @@ class Segment:
     """Who said it: a person, the agent, a tool."""
     tainted: bool = False
     """The run had read untrusted bytes by then."""
+    part: int = 0
+    """Where it stands among several texts at one place."""
 
 
 class Piece(NamedTuple):
@@ -56,19 +58,24 @@ def pieces(routine: str, segments: Iterable[Segment]) -> Iterator[Piece]:
     before = ""
     for each in segments:
         for part, text in enumerate(split(_ends_of(clean(each.text)))):
-            yield Piece(
-                iteration=each.iteration,
-                segment=each.segment,
-                part=part,
-                type=each.type.value,
-                at=stamp(each.timestamp),
-                who=clean(each.who),
-                asks=int(text.endswith(("?", "？"))),
-                tainted=int(each.tainted),
-                digest=_digest(routine, each.type, text, before if len(text) < _SAYS_LITTLE else ""),
-                text=text,
-            )
+            yield piece(routine, each, each.part + part, text, before)
             before = text
+
+
+def piece(routine: str, segment: Segment, part: int, text: str, before: str) -> Piece:
+    """Return one row: a part of a segment, whose text is `text`; `before` is the text before it in the run."""
+    return Piece(
+        iteration=segment.iteration,
+        segment=segment.segment,
+        part=part,
+        type=segment.type.value,
+        at=stamp(segment.timestamp),
+        who=clean(segment.who),
+        asks=int(text.endswith(("?", "？"))),
+        tainted=int(segment.tainted),
+        digest=_digest(routine, segment.type, text, before if len(text) < _SAYS_LITTLE else ""),
+        text=text,
+    )
 
 
 def split(text: str, limit: int = PIECE_CHARACTERS) -> list[str]:

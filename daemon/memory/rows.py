@@ -81,6 +81,11 @@ def pin(connection: sqlite3.Connection, key: str, pinned: bool) -> bool:
     return connection.execute("UPDATE memory_item SET pinned = ? WHERE key = ?", (pinned, key)).rowcount > 0
 
 
+def demote(connection: sqlite3.Connection, key: str) -> None:
+    """Make an item neither core nor pinned."""
+    connection.execute("UPDATE memory_item SET category = 'custom', pinned = 0 WHERE key = ?", (key,))
+
+
 def seed(connection: sqlite3.Connection, seeds: Iterable[tuple[str, str]], category: str, now: int) -> None:
     """Keep these items; one that did not change is not touched, so its date says since when it holds."""
     for key, text in seeds:

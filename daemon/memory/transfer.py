@@ -1,0 +1,173 @@
+"""All of memory as lines of JSON, out and in again: to move it, to look through it, to keep a copy that can be read."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from daemon.errors import Refused
+from daemon.memory import rows
+from daemon.memory.memory import CATEGORIES, checked_key, checked_text
+from daemon.memory.pieces import Segment, piece
+from daemon.models import Json, SegmentType
+from daemon.store.rows import clean, moment, stamp
+
+FORM = "agentd-memory/1"
+_PAGE = 200  # items or runs
+
+
+class Lines(NamedTuple):
+    """A part of what is exported, and where the following part begins; None at the end."""
+
+    lines: list[Json]
+    following: str | None
+
+
+def export(connection: sqlite3.Connection, cursor: str | None) -> Lines:
+    """Return items, then runs, a page at a time."""
+    kind, _, after = (cursor or "item:0").partition(":")
+    if kind == "item":
+        items = rows.items_in(connection, "id > ? ORDER BY id LIMIT ?", (int(after or 0), _PAGE))
+        lines = [{"form": FORM}] if cursor is None else []
+        lines += [_item(item) for item in items]
+        return Lines(lines, f"item:{items[-1].id}" if len(items) == _PAGE else "run:0")
+    found = connection.execute(
+        "SELECT id, run_id, routine, goal, status, started, ended FROM memory_run WHERE id > ? ORDER BY id LIMIT ?",
+        (int(after or 0), _PAGE),
+    ).fetchall()
+    return Lines([_run(connection, row) for row in found], f"run:{found[-1][0]}" if len(found) == _PAGE else None)
+
+
+def _item(item: rows.Item) -> Json:
+    return {
+        "item": item.key,
+        "text": item.text,
+        "category": item.category,
+        "run": item.run_id,
+        "tainted": bool(item.tainted),
+        "pinned": bool(item.pinned),
+        "created": moment(item.created).isoformat(),
+        "updated": moment(item.updated).isoformat(),
+    }
+
+
+def _run(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Json:
+    id_, run, routine, goal, status, started, ended = row
+    texts = connection.execute(
+        "SELECT iteration, segment, part, type, at, who, tainted, text FROM memory_segment WHERE memory_run = ?"
+        " ORDER BY id",
+        (id_,),
+    )
+    names = ("iteration", "segment", "part", "type", "at", "who", "tainted", "text")
+    return {
+        "archived": run,
+        "routine": routine,
+        "goal": goal,
+        "status": status,
+        "started": moment(started).isoformat(),
+        "ended": moment(ended).isoformat(),
+        "texts": [
+            {**dict(zip(names, text, strict=True)), "at": moment(text[4]).isoformat(), "tainted": bool(text[6])}
+            for text in texts
+        ],
+    }
+
+
+class Taken(NamedTuple):
+    """What came of an import."""
+
+    items: int
+    runs: int
+    known: int
+    """Left as they are: an item that was changed since, a run that is archived."""
+
+
+class Work(NamedTuple):
+    """What a line comes to; read before anything is written."""
+
+    items: list[rows.Item]
+    runs: list[tuple[dict[str, Any], list[Any]]]
+
+
+def read(lines: Iterable[str], first: int = 1) -> Work:
+    """Return what lines of an export hold; Refused names the line that holds something else."""
+    work = Work([], [])
+    for number, line in enumerate(lines, first):
+        if not line.strip():
+            continue
+        try:
+            data = json.loads(line)
+            if "item" in data:
+                work.items.append(_read_item(data))
+            elif "archived" in data:
+                work.runs.append(_read_run(data))
+            elif data.get("form") != FORM:
+                raise ValueError(f"neither an item nor an archived run, nor the head of {FORM}")
+        except (KeyError, TypeError, ValueError, AttributeError, Refused) as error:
+            wrong = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            msg = f"line {number} is no line of an export: {wrong}; nothing from there on was taken in"
+            raise Refused(msg) from None
+    return work
+
+
+def _read_item(data: Json) -> rows.Item:
+    key = checked_key(data["item"])
+    if data["category"] not in CATEGORIES:
+        raise ValueError(f"{data['category']!r} is no category")
+    created, updated = (stamp(datetime.fromisoformat(data[name])) for name in ("created", "updated"))
+    run = clean(data["run"]) if data.get("run") else None
+    text = checked_text(key, data["text"])
+    return rows.Item(
+        0, key, data["category"], run, bool(data.get("tainted")), bool(data.get("pinned")), created, updated, text
+    )
+
+
+def _read_run(data: Json) -> tuple[dict[str, Any], list[Any]]:
+    about = {name: clean(str(data[name])) for name in ("routine", "goal", "status")}
+    moments = {name: stamp(datetime.fromisoformat(data[name])) for name in ("started", "ended")}
+    pieces, before = [], ""
+    for text in data["texts"]:
+        segment = Segment(
+            iteration=int(text["iteration"]),
+            segment=int(text["segment"]),
+            type=SegmentType(text["type"]),
+            timestamp=datetime.fromisoformat(text["at"]),
+            text=clean(text["text"]),
+            who=clean(text["who"]),
+            tainted=bool(text.get("tainted")),
+        )
+        pieces.append(piece(about["routine"], segment, int(text["part"]), segment.text, before))
+        before = segment.text
+    return {"run": clean(data["archived"]), **about, **moments}, pieces
+
+
+def take_in(connection: sqlite3.Connection, work: Work) -> Taken:
+    """Keep what was read; what is here already and was changed later stays as it is."""
+    known = 0
+    for item in work.items:
+        old = rows.item(connection, item.key)
+        if old and old.updated >= item.updated:
+            known += 1
+            continue
+        rows.put_item(
+            connection,
+            key=item.key,
+            text=item.text,
+            category=item.category,
+            run=item.run_id,
+            tainted=bool(item.tainted),
+            now=item.updated,
+        )
+        connection.execute(
+            "UPDATE memory_item SET created = min(created, ?), pinned = ? WHERE key = ?",
+            (item.created, item.pinned, item.key),
+        )
+    for about, pieces in work.runs:
+        if connection.execute("SELECT 1 FROM memory_run WHERE run_id = ?", (about["run"],)).fetchone():
+            known += 1
+            continue
+        rows.put_run(connection, **about, pieces=pieces)
+    return Taken(len(work.items), len(work.runs), known)

@@ -1,0 +1,135 @@
+"""What of a run goes when its owner wants it forgotten: all that it was told, did and said; that it was, stays.
+
+A forgotten run keeps its row: when it ran, how it ended, what it cost. One step stands where its steps were, with a
+digest of them: whoever has a copy can prove that it was this run's, nobody can read it here.
+Functions of a connection, to be handed to the writer.
+"""
+
+# ruff: noqa: S608  what is put into statements are marks; values are bound
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from hashlib import blake2b
+from typing import NamedTuple
+
+from daemon.models import Status, StepKind
+from daemon.store.rows import deflate, encode, stamp
+
+# Where definitions go whose last run was forgotten: a hash that no definition has.
+NOWHERE = "forgotten"
+
+_ENDED = tuple(status.value for status in Status if status.ended)
+
+
+class Written(NamedTuple):
+    """The body of one step, as JSON."""
+
+    run: str
+    seq: int
+    kind: str
+    body: bytes
+
+
+def runs_where(
+    connection: sqlite3.Connection, *, run: str | None, routine: str | None, before: datetime | None
+) -> dict[str, bool]:
+    """Return the runs that all of these fit, and whether each has ended."""
+    wanted = [("id = ?", run), ("routine = ?", routine), ("coalesce(ended, created) < ?", before and stamp(before))]
+    where = " AND ".join(condition for condition, value in wanted if value is not None) or "TRUE"
+    values = [value for _, value in wanted if value is not None]
+    rows = connection.execute(f"SELECT id, status FROM run WHERE {where} ORDER BY id", values)
+    return {id_: status in _ENDED for id_, status in rows}
+
+
+def ended_since(connection: sqlite3.Connection, since: int) -> list[str]:
+    """Return the runs that ended since then: no earlier one can quote what was first said then."""
+    marks = ", ".join("?" * len(_ENDED))
+    rows = connection.execute(
+        f"SELECT id FROM run WHERE ended >= ? AND status IN ({marks}) ORDER BY id", (since, *_ENDED)
+    )
+    return [id_ for (id_,) in rows]
+
+
+def written(connection: sqlite3.Connection, runs: Sequence[str]) -> Iterator[Written]:
+    """Yield the steps of these runs, and as seq -1 what their rows say."""
+    marks = ", ".join("?" * len(runs))
+    for id_, goal, report, detail in connection.execute(
+        f"SELECT id, goal, report, detail FROM run WHERE id IN ({marks})", runs
+    ):
+        yield Written(id_, -1, "run", encode({"goal": goal, "report": report, "detail": detail}))
+    for run, seq, kind, column in connection.execute(
+        f"SELECT run_id, seq, kind, body FROM step WHERE run_id IN ({marks})", runs
+    ):
+        yield Written(run, seq, kind, zlib.decompress(column) if column[:1] == b"x" else column)
+
+
+def rewrite(connection: sqlite3.Connection, text: Written, change: Callable[[bytes], bytes]) -> None:
+    """Put a changed body in the place of a step's."""
+    if text.seq < 0:
+        columns = ("goal", "report", "detail")
+        row = connection.execute("SELECT goal, report, detail FROM run WHERE id = ?", (text.run,)).fetchone()
+        for column, value in zip(columns, row, strict=True):
+            if value is not None:
+                changed = change(value.encode()).decode()
+                connection.execute(f"UPDATE run SET {column} = ? WHERE id = ?", (changed, text.run))
+        return
+    body = deflate(change(text.body))
+    connection.execute("UPDATE step SET body = ? WHERE run_id = ? AND seq = ?", (body, text.run, text.seq))
+
+
+def bury(connection: sqlite3.Connection, run: str, now: datetime) -> str:
+    """Forget what an ended run was told, did and said; return the digest of it."""
+    bodies = sorted(written(connection, [run]), key=lambda text: text.seq)
+    digest = blake2b(b"\0".join(text.body for text in bodies), digest_size=16).hexdigest()
+    words = f"forgotten on {now:%Y-%m-%d}"
+    stone = encode({"text": f"What this run did was {words}.", "source": NOWHERE, "digest": digest})
+    connection.execute("DELETE FROM step WHERE run_id = ?", (run,))
+    connection.execute(
+        "INSERT INTO step (run_id, seq, kind, iteration, call_id, fence, at, body)"
+        " SELECT id, 0, ?, 0, NULL, fence, ?, ? FROM run WHERE id = ?",
+        (StepKind.MESSAGE, stamp(now), stone, run),
+    )
+    connection.execute("INSERT INTO definition (hash, body) VALUES (?, '{}') ON CONFLICT DO NOTHING", (NOWHERE,))
+    connection.execute(
+        "UPDATE run SET goal = '', report = NULL, detail = ?, definition = ?, steps = 1 WHERE id = ?",
+        (words, NOWHERE, run),
+    )
+    connection.execute(
+        "UPDATE outbox SET status = 'suppressed', next_at = NULL, error = ? WHERE run_id = ? AND status = 'pending'",
+        (words, run),
+    )
+    return digest
+
+
+def free_definitions(connection: sqlite3.Connection) -> None:
+    """Forget the definitions that no run has any more."""
+    unused = "hash NOT IN (SELECT definition FROM run)"
+    connection.execute(f"DELETE FROM definition WHERE hash != ? AND {unused}", (NOWHERE,))
+
+
+def delivered(connection: sqlite3.Connection, runs: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Return where reports of these runs went: run, target, receipt."""
+    marks = ", ".join("?" * len(runs))
+    rows = connection.execute(
+        f"SELECT run_id, target, coalesce(receipt, '') FROM outbox WHERE run_id IN ({marks}) AND status = 'delivered'"
+        " ORDER BY id",
+        runs,
+    )
+    return [(run, target, receipt) for run, target, receipt in rows]
+
+
+def wipe(connection: sqlite3.Connection) -> None:
+    """Write the file anew without a trace of what was deleted; to be run outside any transaction.
+
+    Free pages and the gaps in pages go with VACUUM, what the log holds of both with the checkpoint.
+    """
+    (kept,) = connection.execute("PRAGMA temp_store").fetchone()
+    connection.execute("PRAGMA temp_store = FILE")  # the copy is as big as the database: not into memory
+    try:
+        connection.execute("VACUUM")
+    finally:
+        connection.execute(f"PRAGMA temp_store = {kept}")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
