@@ -4,11 +4,13 @@ The rooms, in the order a run walks through them:
 
 crontab.py      when a schedule fires, as values: parse, next, prev
 schedule.py     cron, every, at, on_start as one thing with `next` and `prev`
+phrases.py      schedules in plain words
 definitions/    read TOML strictly: all faults at once, each with its place
 config.py       config.toml as a value
 routines/       one routine file as a value; what changed between two folders of them
 watching/       files that come to rest in watched folders
 due.py          what becomes of a slot, decided from values
+why.py          why a slot ran or did not, in one sentence
 ledger.py       slots settled and claimed in the journal, each once
 occasions.py    what else starts a run: a person, a file, a webhook, the end of another
 engine.py       the alarm clock: wakes up, lets the ledger settle, hands run ids on
@@ -30,6 +32,7 @@ events.py       what is happening in runs right now, for whoever watches
 log.py          structured logs
 redact.py       secrets taken out of whatever is kept or shown
 clock.py timer.py bell.py errands.py notify.py   the time, an alarm, a changed file, work that waits, a word to systemd
+new.py          a routine file, written for a person
 app.py          everything wired by hand, and the life of the process
 main.py         the command `agentd`
 models.py       the words of the product as values

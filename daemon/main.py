@@ -63,6 +63,14 @@ def _parser() -> argparse.ArgumentParser:
     init_parser = verbs.add_parser("init", help="write config, policy and routines to start from")
     init_parser.add_argument("directory", nargs="?", type=Path, help="default: ~/.config/agentd")
     init_parser.set_defaults(verb=init)
+    new_parser = verbs.add_parser("new", help="write a routine from a schedule in plain words")
+    new_parser.add_argument("name", help="the routine's name, and its file's")
+    new_parser.add_argument("schedule", help='when it runs: "weekdays at 9am", "every 2 hours", "30 8 * * 1-5"')
+    new_parser.add_argument("--prompt", metavar="TEXT", help="what it does; without it, the file waits for you")
+    new_parser.add_argument("--stdout", action="store_true", help="print the file and write nothing")
+    new_parser.add_argument("--json", action="store_true")
+    _add_places(new_parser, again=True)
+    new_parser.set_defaults(verb=new)
     validate_parser = verbs.add_parser("validate", help="check config, policy and routines; print every fault")
     validate_parser.add_argument("directory", nargs="?", type=Path, help="a folder with a config.toml")
     validate_parser.add_argument("--json", action="store_true")
@@ -181,6 +189,21 @@ def init(options: argparse.Namespace) -> int:
     written = write(folder)
     lines = [f"wrote {path}" for path in written] or [f"everything is in {folder} already; nothing was changed"]
     _say("\n".join([*lines, f"start with: agentd --config {folder / 'config.toml'}"]))
+    return 0
+
+
+def new(options: argparse.Namespace) -> int:
+    """Write a routine, or print it."""
+    from datetime import UTC, datetime
+
+    from daemon.new import compose, told, write
+
+    asked = compose(_config(options), options.name, options.schedule, prompt=options.prompt, now=datetime.now(UTC))
+    if options.stdout:
+        _say(asked.text)
+    else:
+        write(asked)
+        _say(told(asked, json=options.json))
     return 0
 
 

@@ -5,7 +5,7 @@ when the next one is due (schedule.py), what became of one (store/), and any cha
 """
 
 from daemon.routines.chains import circles, tangled
-from daemon.routines.folder import Changes, Loaded, diff, is_routine_file, load_folder, load_routine
+from daemon.routines.folder import Changes, Loaded, diff, is_routine_file, load_folder, load_routine, routine_of
 from daemon.routines.routine import Budget, Definition, Deliver, Gate, Gather, Retry, Routine, RunSpec, Trigger
 from daemon.routines.rules import CHANNELS, KINDS, PATH, against
 
@@ -30,5 +30,6 @@ __all__ = [
     "is_routine_file",
     "load_folder",
     "load_routine",
+    "routine_of",
     "tangled",
 ]

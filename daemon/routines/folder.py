@@ -23,10 +23,19 @@ RESERVED = ("ask",)
 
 def load_routine(path: Path) -> Routine:
     """Return the routine of one file; ConfigError with all its faults."""
+    try:
+        return routine_of(read_toml(path), path)
+    except ConfigError as error:
+        faults = _name_faults(path.name.removesuffix(".toml"), path)
+        raise ConfigError(*dict.fromkeys([*faults, *error.faults])) from None
+
+
+def routine_of(data: Mapping[str, object], path: Path) -> Routine:
+    """Return the routine that a file there would hold; ConfigError with all its faults."""
     name = path.name.removesuffix(".toml")
     faults = list(_name_faults(name, path))
     try:
-        definition = parse(read_toml(path), Definition, file=path, rules=RULES)
+        definition = parse(dict(data), Definition, file=path, rules=RULES)
     except ConfigError as error:
         raise ConfigError(*faults, *error.faults) from None
     if faults:
