@@ -111,7 +111,13 @@ class App:
         workspace = config.workspace_path(place.state)
         lock = lock_state(place.state)
         try:
-            workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
+            try:
+                workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
+            except OSError as error:
+                fault = f"cannot be the folder agents work in: {error.strerror}"
+                raise ConfigError(
+                    Fault(file=str(config.file), key="workspace", found=str(workspace), problem=fault)
+                ) from error
             app._open_log()
             app.policy = Policy.load(config.policy_path, workspace=workspace)
             app._hooks_secret = config.hooks_secret()

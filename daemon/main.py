@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
 EX_CONFIG = 78  # sysexits.h: something is wrong in a file; the unit does not restart on it
 EX_TEMPFAIL = 75  # another daemon has the state; later it may be free
-NOT_FOUND, REFUSED = 4, 5  # as agentctl ends
+# The first that fits; NotFound and Refused as agentctl ends.
+EXIT_CODES: tuple[tuple[type[DaemonError], int], ...] = (
+    (ConfigError, EX_CONFIG),
+    (StateBusy, EX_TEMPFAIL),
+    (NotFound, 4),
+    (Refused, 5),
+    (DaemonError, 1),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,16 +38,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.verb(options))
-    except ConfigError as error:
-        return _fail(error, EX_CONFIG)
-    except StateBusy as error:
-        return _fail(error, EX_TEMPFAIL)
-    except NotFound as error:
-        return _fail(error, NOT_FOUND)
-    except Refused as error:
-        return _fail(error, REFUSED)
     except DaemonError as error:
-        return _fail(error, 1)
+        return _fail(error)
+    except ExceptionGroup as group:  # a task group wraps what it could not do
+        known, unknown = group.split(DaemonError)
+        if known is None or unknown is not None:
+            raise
+        return _fail(_first_of(known))
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("daemon"):
+            raise
+        again = "pip install -c constraints.txt -e ."
+        sys.stderr.write(f"agentd: the package {error.name} is not installed; install agentd again: {again}\n")
+        return 1
     except BrokenPipeError:
         _say_no_more()
         return 1
@@ -239,9 +249,14 @@ def _say_no_more() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _fail(error: DaemonError, code: int) -> int:
+def _fail(error: DaemonError) -> int:
     sys.stderr.write(f"agentd: {error}\n")
-    return code
+    return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
+
+
+def _first_of(group: ExceptionGroup[DaemonError]) -> DaemonError:
+    first = group.exceptions[0]
+    return _first_of(first) if isinstance(first, ExceptionGroup) else first
 
 
 if __name__ == "__main__":

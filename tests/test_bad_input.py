@@ -261,6 +261,18 @@ async def test_a_key_that_lies_about_is_announced_and_not_used(home):
     assert "canary" not in home.said
 
 
+async def test_folders_that_cannot_be_used_stop_the_start_with_one_line(home):
+    home.write("file", "")
+    home.write("config.toml", f'workspace = "{home.folder}/file"\n')
+    ended = await home.agentd()
+    assert ended.code == 78
+    assert "workspace: cannot be the folder agents work in: File exists" in one_line(ended.err)
+    home.write("config.toml", 'routines = "file"\n')
+    ended = await home.agentd()
+    assert ended.code == 78
+    assert "the folder of routines cannot be read: Not a directory" in one_line(ended.err)
+
+
 # --- one run in the foreground
 
 
