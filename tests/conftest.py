@@ -10,6 +10,10 @@ from tests.clockwork import House
 from tests.story import Home
 
 
+def pytest_addoption(parser):
+    parser.addoption("--soak-seconds", type=float, default=20.0, help="how long each soak test goes on")
+
+
 @pytest.fixture
 async def home(tmp_path):
     """A home with nothing in it; a daemon started there is stopped at the end."""
