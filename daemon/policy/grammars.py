@@ -58,8 +58,9 @@ _ON_FILES = listed("""
     -b -c -d -e -f -g -G -h -k -L -N -O -p -r -s -S -u -w -x
     """)
 _BETWEEN_FILES = frozenset({"-nt", "-ot", "-ef"})
+_BETWEEN_NUMBERS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 _TEST_WORDS = listed("""
-    -n -z -t ! ( ) -a -o = == != < > -eq -ne -lt -le -gt -ge -l
+    -n -z -t ! ( ) -a -o = == != < > -eq -ne -lt -le -gt -ge
     """)
 
 
@@ -75,6 +76,8 @@ def _test(words: Sequence[Word]) -> Usage:
         after = inner[place + 1].text if place + 1 < len(inner) else ""
         if before in _ON_FILES or before in _BETWEEN_FILES or after in _BETWEEN_FILES:
             files.append(word.text)
+        elif {before, after} & _BETWEEN_NUMBERS and not re.fullmatch(r"[+-]?\d+", word.text):
+            raise Unreadable(f"{name}: {word.text} is no whole number", "compare words with = and !=")
         elif (
             re.fullmatch(r"-[A-Za-z]+", word.text)
             and word.text not in _ON_FILES | _BETWEEN_FILES | _TEST_WORDS

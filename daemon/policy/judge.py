@@ -25,6 +25,8 @@ class Part:
     """The files it touches, each under every name that leads there."""
     trees: tuple[str, ...] = ()
     """Folders of which it reads every file beneath."""
+    wanted: tuple[str, ...] = ()
+    """Globs of the files that it is to read within those."""
     passes_over: bool = False
     """It can be told to pass over names within those, and is."""
     misfit: Unreadable | None = None
@@ -61,7 +63,9 @@ def speaks_of(rule: Rule, part: Part) -> bool:
         return all(any_covers(rule.paths, names[0]) for names in part.paths) and all(
             any(glob.covers_all_of(tree) for glob in rule.paths) for tree in part.trees
         )
-    return any(any_covers(rule.paths, *names) for names in part.paths) or any(
+    if any(any_covers(rule.paths, *names) for names in (*part.paths, part.wanted)):
+        return True
+    return any(
         glob.may_lie_beneath(tree)
         for glob in rule.paths
         for tree in part.trees

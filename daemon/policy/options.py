@@ -33,6 +33,7 @@ _KINDS = {
         "ANY": r".*",  # text that may also come from * and ?: what printf prints
         "PATH": r".+",
         "TREE": r".+",
+        "NAMES": r".*",  # a glob of the program's own that chooses which files of a tree it reads
         "NUM": r"[+-]?\d{1,18}(?:\.\d{1,18})?[A-Za-z%]{0,3}",
         "WIDTH": r"\d{1,4}",  # a wider line would only flood the output
         "WORD": r"[A-Za-z0-9_.,:=+-]*",
@@ -61,6 +62,8 @@ class Usage:
     """Files and folders that it looks at."""
     trees: tuple[str, ...] = ()
     """Folders of which it reads every file beneath."""
+    wanted: tuple[str, ...] = ()
+    """Globs of the files that it is to read within those."""
     stdin: bool = False
     """It reads standard input, having been given no file."""
 
@@ -72,8 +75,8 @@ class Parsed:
     name: str
     options: tuple[tuple[str, str | None], ...]
     operands: tuple[Word, ...]
-    values: tuple[str, ...] = ()
-    """The values that are paths."""
+    values: tuple[tuple[str, str], ...] = ()
+    """The values of options, each with its kind."""
 
     def has(self, *names: str) -> bool:
         return any(name in names for name, _ in self.options)
@@ -143,7 +146,9 @@ class Program:
         stdin = stdin and not parsed.has(*self.without_input)
         added = self.add(parsed) if self.add else ()
         argv = (words[0].text, *added, *(word.text for word in words[1:]))
-        return Usage(argv, (*parsed.values, *files), tuple(trees), stdin)
+        values = [text for kind, text in parsed.values if kind in _PATHS and text != "-"]
+        wanted = [text for kind, text in parsed.values if kind == "NAMES" and not text.startswith("!")]
+        return Usage(argv, (*values, *files), tuple(trees), tuple(wanted), stdin)
 
     def parsed(self, words: Sequence[Word]) -> Parsed:
         """Tell options and operands apart; raise Unreadable for an option that is not listed."""
@@ -181,7 +186,7 @@ class Table:
         """Tell options, values and operands apart as getopt_long does, but for abbreviations."""
         options: list[tuple[str, str | None]] = []
         operands: list[Word] = []
-        values: list[str] = []
+        values: list[tuple[str, str]] = []
         at = 1
         while at < len(words):
             word = words[at]
@@ -196,7 +201,7 @@ class Table:
             for option, joined in self._read(name, text):
                 given = [Word(joined)] if joined is not None else list(words[at : at + option.wants])
                 at += 0 if joined is not None else len(given)
-                values += _paths_in(name, option, given)
+                values += _values(name, option, given)
                 options.append((option.name, given[0].text if given else None))
         return Parsed(name, tuple(options), tuple(operands), tuple(values))
 
@@ -241,13 +246,13 @@ class Table:
         return f"{name} takes {' '.join(self._text.split())}" if self._text else f"{name} takes no options"
 
 
-def _paths_in(name: str, option: _Option, given: Sequence[Word]) -> list[str]:
-    """Return the paths among an option's values; raise Unreadable for values that do not fit."""
+def _values(name: str, option: _Option, given: Sequence[Word]) -> list[tuple[str, str]]:
+    """Return an option's values, each with its kind; raise Unreadable for values that do not fit."""
     if len(given) < option.wants:
         raise Unreadable(f"{name} {option.name} lacks its value", f"write {option.name}" + " VALUE" * option.wants)
     for kind, word in zip(option.kinds, given, strict=False):
         _refuse_misfit(name, kind, word, of=option.name)
-    return [word.text for kind, word in zip(option.kinds, given, strict=False) if kind in _PATHS and word.text != "-"]
+    return [(kind, word.text) for kind, word in zip(option.kinds, given, strict=False)]
 
 
 def synopses(text: str) -> Iterator[tuple[str, str, str]]:

@@ -78,11 +78,11 @@ grep        by its options
             --files-with-matches --max-count=NUM --only-matching --quiet --silent --no-messages --byte-offset
             --with-filename --no-filename --label=TEXT --line-number --initial-tab --null --null-data
             --after-context=NUM --before-context=NUM --context=NUM --text --binary-files=WORD --exclude=TEXT
-            --include=TEXT --exclude-dir=TEXT --recursive --line-buffered --group-separator=TEXT --no-group-separator
+            --include=NAMES --exclude-dir=TEXT --recursive --line-buffered --group-separator=TEXT --no-group-separator
 rg          by its options
-            -abcFHhiIlnNopPqsSUvwx0 -A:NUM -B:NUM -C:NUM -e:TEXT -E:WORD -f:PATH -g:TEXT -j:NUM -m:NUM -M:NUM -r:TEXT
+            -abcFHhiIlnNopPqsSUvwx0 -A:NUM -B:NUM -C:NUM -e:TEXT -E:WORD -f:PATH -g:NAMES -j:NUM -m:NUM -M:NUM -r:TEXT
             -t:WORD -T:WORD -d:NUM --after-context=NUM --before-context=NUM --context=NUM --regexp=TEXT --file=PATH
-            --glob=TEXT --iglob=TEXT --max-count=NUM --max-columns=NUM --replace=TEXT --type=WORD --type-not=WORD
+            --glob=NAMES --iglob=NAMES --max-count=NUM --max-columns=NUM --replace=TEXT --type=WORD --type-not=WORD
             --max-depth=NUM --case-sensitive --ignore-case --smart-case --color=WORD --colors=TEXT --column
             --no-column --count --count-matches --files --files-with-matches --files-without-match --fixed-strings
             --heading --no-heading --invert-match --json --line-number --no-line-number --line-regexp --word-regexp

@@ -104,6 +104,7 @@ def _command(command: Command, reach: Reach, rules: Sequence[Rule], *, piped: bo
         words=usage.argv if misfit is None else tuple(word.text for word in plain),
         paths=tuple(place.names for place in (*places, *([stdin] if stdin else ()))),
         trees=tuple(reach.find(tree).names[0] for tree in usage.trees),
+        wanted=usage.wanted,
         passes_over=bool(allowed and allowed.excludes),
         misfit=misfit,
         refusal=refusal,

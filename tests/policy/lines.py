@@ -723,6 +723,12 @@ rg --ignore-file /etc/shadow x
 rg -f /etc/shadow .
 rg x /etc
 rg --debug x
+grep -r K --include=.env .
+grep -rh . --include='.env*' config
+rg K -g '.env*'
+rg --iglob '*.PEM' x
+[ 'a[$(touch pwned)]' -eq 0 ]
+test 'x[$(id)]' -lt 1
 jq env data.json
 jq -n env
 jq -n '$ENV'

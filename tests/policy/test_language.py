@@ -167,7 +167,8 @@ def test_a_group_that_can_write_is_accepted_if_nobody_else_is_in_it(tmp_path: Pa
         Policy.load(path, workspace=tmp_path / "workspace")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="root: only root can give files away")
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away: sudo pytest -m root")
 def test_a_policy_of_another_user_or_group_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text("version = 1\n")

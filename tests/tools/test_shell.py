@@ -104,6 +104,13 @@ async def test_a_file_for_standard_input_is_opened_without_following_links(call:
     assert "lies outside" in refused.text
 
 
+async def test_no_program_obeys_a_file_of_the_workspace(call: Call, workspace: Path) -> None:
+    if find_program("jq") is None:
+        pytest.skip("needs jq: apt install jq")
+    (workspace / ".jq").write_text('def length: "trojan";')
+    assert (await call("shell", command="jq -n '[1, 2] | length'")).text == "2"
+
+
 def test_a_program_sees_only_what_was_built_for_it(tmp_path: Path) -> None:
     seen = environment(tmp_path, "Europe/Berlin")
     assert seen.keys() == {"PATH", "HOME", "LANG", "TERM", "PAGER", "TZ"}

@@ -25,6 +25,8 @@ from daemon.tools.shell.running import Ended, Running, run
 # The longest line a policy may allow ends by itself; the executor's limit is for tools that have none.
 _LONGEST = 3700.0
 _NOT_FOUND = 127  # what a shell gives
+# Programs that take orders from files in the home folder (~/.jq is code, ~/.magic too), which is the workspace here.
+_OBEY_HOME, _NOWHERE = frozenset({"jq", "file", "git"}), "/nonexistent"
 
 
 def register(registry: FunctionRegistry, policy: Callable[[], Policy], *, zone: str | None = None) -> None:
@@ -105,7 +107,9 @@ def find_program(name: str) -> Path | None:
 
 
 def _running(command: PlannedCommand, workspace: Path, files: ExitStack) -> Running:
-    variables = repository_view(workspace, files) if command.program == "git" else {}
+    variables = {"HOME": _NOWHERE} if command.program in _OBEY_HOME else {}
+    if command.program == "git":
+        variables |= repository_view(workspace, files)
     stdin, fault = None, None
     if command.stdin is not None:
         try:
