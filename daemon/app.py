@@ -108,16 +108,9 @@ class App:
         config, app.boot = place.config, app.clock.now()
         app.zone = ZoneInfo(config.timezone or host_zone())
         app.owner = f"{os.uname().nodename}:{os.getpid()}:{new_id()}"
-        workspace = config.workspace_path(place.state)
         lock = lock_state(place.state)
         try:
-            try:
-                workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
-            except OSError as error:
-                fault = f"cannot be the folder agents work in: {error.strerror}"
-                raise ConfigError(
-                    Fault(file=str(config.file), key="workspace", found=str(workspace), problem=fault)
-                ) from error
+            workspace = _workspace(place)
             app._open_log()
             app.policy = Policy.load(config.policy_path, workspace=workspace)
             app._hooks_secret = config.hooks_secret()
@@ -476,3 +469,15 @@ async def _end_of(run: Run, events: AsyncIterator[Json]) -> None:
     async for event in events:
         if event["run"] == run.id and event["type"] in ("run_ended", "run_waiting"):
             return
+def _workspace(place: Place) -> Path:
+    """Return the folder agents work in, made if need be."""
+    folder = place.config.workspace_path(place.state)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        problem = f"cannot be the folder agents work in: {error.strerror}"
+        fault = Fault(file=str(place.config.file), key="workspace", found=str(folder), problem=problem)
+        raise ConfigError(fault) from error
+    return folder
+
+
