@@ -13,8 +13,10 @@ from freezegun.api import FrozenDateTimeFactory
 from daemon.clock import SystemClock
 from daemon.engine import RoutineEngine
 from daemon.errors import ConfigError, Fault
+from daemon.ledger import schedule_of
 from daemon.models import Run, Status
 from daemon.routines import Changes, Loaded, Routine
+from daemon.schedule import Schedule
 from daemon.store.database import Database
 from daemon.store.journal import Journal
 
@@ -148,3 +150,8 @@ class House:
 def at(text: str) -> datetime:
     """Return a moment of January 2026, or the one that is written out."""
     return datetime.fromisoformat(text if "-" in text else f"2026-01-{text.replace(' ', 'T')}").replace(tzinfo=UTC)
+
+
+def schedule_of_routine(made: Routine) -> Schedule:
+    """Return when a routine runs on a machine in UTC."""
+    return schedule_of(made, zone="UTC")
