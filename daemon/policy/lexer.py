@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NoReturn, TypeAlias
 
-MAX_LINE = 20_000  # characters; a longer one is no command but a program
+MAX_LINE, MAX_WORDS = 10_000, 500  # a longer one is no command but a program; any word may be a path to be followed
 
 
 class Unreadable(ValueError):
@@ -192,7 +192,7 @@ class _Reader:
     """Walks once over the line; `self.at` is where it stands."""
 
     def __init__(self, line: str) -> None:
-        self.line, self.at = line, 0
+        self.line, self.at, self.words = line, 0, 0
 
     def pipelines(self) -> tuple[Pipeline, ...]:
         found: list[Pipeline] = []
@@ -290,6 +290,9 @@ class _Reader:
         if not first and (match := _ESCAPED_WORD.match(self.line, self.at)):
             self.at = match.end()  # find's \( \) and \!: the only escapes that can mean nothing else
             return Word(match[1], bare=False)
+        self.words += 1
+        if self.words > MAX_WORDS:
+            raise Unreadable(f"the line has more than {MAX_WORDS} words", "split it into several calls, or use find")
         start = self.at
         text: list[str] = []
         pattern: list[str] = []

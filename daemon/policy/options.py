@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from typing import TypeAlias
@@ -50,6 +50,7 @@ _PATHS = ("PATH", "TREE")
 _MAY_BE_GLOBS = ("PATH", "TREE", "ANY", "MOUNT")
 _OPERAND = re.compile(r"([A-Z]+)([?*+]?)(=\.)?")
 _NUMBER = re.compile(r"-\d{1,9}")
+_LONGEST_NAME = 40  # of an option; to look for one like a word of many thousand letters would take seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,6 @@ class Program:
     """Exit codes that are an answer, such as 1 of grep for "nothing found", and no failure."""
     excludes: Callable[[str, bool], Sequence[str]] | None = None
     """How it is told to pass over names, or folders, of a pattern when it reads a tree."""
-    _table: list[Table] = field(default_factory=list, repr=False, compare=False)
 
     def usage(self, words: Sequence[Word]) -> Usage:
         """Say what it would do with these words (its own name first); raise Unreadable if that may do harm."""
@@ -237,7 +237,7 @@ class Table:
         if not option.startswith("--"):
             return Unreadable(problem, self._takes(name))
         full = [known for known in self._long if known.startswith(option)]
-        close = full[:1] or get_close_matches(option, self._long, 1)
+        close = full[:1] or get_close_matches(option[:_LONGEST_NAME], self._long, 1)
         if full:
             problem = f"{name} {option} is an abbreviation"
         return Unreadable(problem, f"write {close[0]}" if close else self._takes(name))

@@ -300,8 +300,13 @@ _JQ_WORDS = re.compile(
 )
 
 
+_LONGEST_FILTER = 1000
+
+
 def _plain_filter(parsed: Parsed) -> None:
     for word in parsed.operands[:1]:
+        if len(word.text) > _LONGEST_FILTER:
+            raise Unreadable("jq with so long a filter is not read", "write a shorter one")
         if match := _JQ_WORDS.search(word.text):
             problem = f"jq {match[0]} is not allowed: it could read elsewhere, never end, or fill the memory"
             raise Unreadable(problem, "use plain filters")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from daemon.policy.lexer import Unreadable, Word, listed
 
-MAX_NAMES = 1000  # what one * or ? may stand for; beyond that the line would not be readable anyway
+MAX_NAMES = 500  # what one * or ? may stand for; every one of them is followed and judged
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from daemon.models import Effect, Json
 from daemon.policy.judge import Part
 from daemon.policy.language import TOOLS, Rule, Tool
-from daemon.policy.lexer import Command, Joint, Redirect, Unreadable, Word, read
+from daemon.policy.lexer import MAX_WORDS, Command, Joint, Redirect, Unreadable, Word, read
 from daemon.policy.options import Usage
 from daemon.policy.profiles import Allowed, program_name, read_only
 from daemon.policy.reach import Place, Reach, refuse_devices
@@ -79,6 +79,8 @@ def _line(line: str, reach: Reach, rules: Sequence[Rule]) -> Request:
         commands = [_command(each, reach, rules, piped=place > 0) for place, each in enumerate(pipeline.commands)]
         parts += [part for part, _ in commands]
         planned.append(Planned(joint=pipeline.joint, commands=tuple(command for _, command in commands)))
+        if sum(len(part.words) for part in parts) > 2 * MAX_WORDS:
+            raise Unreadable("* and ? stand for too many names in this line", "narrow them, or use find")
     return Request(parts=tuple(parts), line=tuple(planned))
 
 

@@ -101,7 +101,7 @@ def test_a_wildcard_for_very_many_names_is_refused(reach: Reach, workspace: Path
     (workspace / "many").mkdir()
     for number in range(MAX_NAMES + 1):
         (workspace / "many" / str(number)).touch()
-    with pytest.raises(Unreadable, match="more than 1000"):
+    with pytest.raises(Unreadable, match="more than 500"):
         expand(reach, "many/*")
 
 
