@@ -469,6 +469,8 @@ async def _end_of(run: Run, events: AsyncIterator[Json]) -> None:
     async for event in events:
         if event["run"] == run.id and event["type"] in ("run_ended", "run_waiting"):
             return
+
+
 def _workspace(place: Place) -> Path:
     """Return the folder agents work in, made if need be."""
     folder = place.config.workspace_path(place.state)
@@ -479,5 +481,3 @@ def _workspace(place: Place) -> Path:
         fault = Fault(file=str(place.config.file), key="workspace", found=str(folder), problem=problem)
         raise ConfigError(fault) from error
     return folder
-
-
