@@ -60,7 +60,8 @@ def lock_state(folder: Path, *, mounts: Path = MOUNTS) -> StateLock:
         path = folder / "agentd.lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise _unusable(folder, "", f"the state folder cannot be used: {error.strerror}", "name a folder of your own with --state") from error
+        problem = f"the state folder cannot be used: {error.strerror}"
+        raise _unusable(folder, "", problem, "name a folder of your own with --state") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
