@@ -70,6 +70,7 @@ BROAD = {
     "run:_guarded": TASK,
     "store.database:Database._alone": CARRIED,
     "store.database:Database._attempt": CARRIED,
+    "store.database:Database._read_forever": CARRIED,
     "store.database:Database._commit": CARRIED,
     "store.database:Database._write_forever": CARRIED,
 }
