@@ -78,7 +78,8 @@ class Desk:
 
     def next_fires(self, name: str, count: int = 3, *, after: datetime | None = None) -> list[datetime]:
         every = self.routines[name].trigger.every or timedelta(hours=1)
-        return [(after or NOW) + every * (number + 1) for number in range(count)]
+        first = NOW + every * (((after or NOW) - NOW) // every + 1)
+        return [first + every * number for number in range(count)]
 
     def schedule(self, routine: Routine) -> Schedule:
         return schedule_of(routine, zone="Europe/Berlin")
