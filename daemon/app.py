@@ -113,7 +113,7 @@ class App:
             workspace = _workspace(place)
             app._open_log()
             app.policy = Policy.load(config.policy_path, workspace=workspace)
-            app._hooks_secret = config.hooks_secret()
+            app._take_hooks_secret(config.hooks_secret())
             database = await Database.open(place.state / "agentd.db")
             try:
                 app.journal = Journal(database, clock=app.clock.now)
@@ -325,7 +325,8 @@ class App:
             self.reload_fault = str(error)
             raise
         self.reload_fault = None
-        self.place, self.policy, self._hooks_secret = replace(self.place, config=config), policy, secret
+        self.place, self.policy = replace(self.place, config=config), policy
+        self._take_hooks_secret(secret)
         if config.log != old.log:
             self._open_log()
         if config.providers != old.providers or config.provider != old.provider:
@@ -367,6 +368,11 @@ class App:
         self._tasks.create_task(self.hooks.serve(), name="webhook socket")
         await self.hooks.ready()
         log.info("hooks.opened", socket=str(self.hooks.path), signed=self._hooks_secret is not None)
+
+    def _take_hooks_secret(self, secret: SecretStr | None) -> None:
+        self._hooks_secret = secret
+        if secret:
+            self.secrets.add(secret.get_secret_value())
 
     def _secret_of_hooks(self) -> str | None:
         return self._hooks_secret.get_secret_value() if self._hooks_secret else None

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from daemon.errors import Refused
 
-FILES = ("config.toml", "policy.toml", "routines/daily-report.toml", "routines/heartbeat.toml")
+ROUTINES = ("daily-report", "heartbeat", "inbox-watch")
+FILES = ("config.toml", "policy.toml", *(f"routines/{name}.toml" for name in ROUTINES))
 UNIT = "systemd/agentd-user.service"
 
 

@@ -64,6 +64,7 @@ def examine(file: Path, *, env: Mapping[str, str], state: Path, tools: Collectio
         config = load_config(file)
         providers = config.provider_names
         found.faults += _provider_faults(config)
+        config.hooks_secret()
     except ConfigError as error:
         found.faults += error.faults
         config, providers = _rest_of(file)

@@ -252,6 +252,33 @@ def test_a_key_file_that_is_not_there_is_told(load: Any) -> None:
     assert "no such file" in line
 
 
+@pytest.mark.parametrize("secret", ["whsec_" + "a" * 40, "A" * 32 + "\n", "/+" * 30])
+def test_the_secret_of_webhooks_is_read_from_its_file(load: Any, tmp_path: Path, secret: str) -> None:
+    (tmp_path / "hooks.secret").write_text(secret)
+    (tmp_path / "hooks.secret").chmod(0o600)
+    found = load('[hooks]\nsecret_file = "hooks.secret"').hooks_secret()
+    assert found.get_secret_value() == secret.strip()
+    assert load("").hooks_secret() is None
+
+
+@pytest.mark.parametrize("secret", ["whsec_c2hvcnQ=", "not base64, but a sentence that is long enough", "", "ü" * 40])
+def test_a_secret_that_signs_nothing_is_refused_with_a_way_to_make_one(
+    load: Any, tmp_path: Path, secret: str
+) -> None:
+    (tmp_path / "hooks.secret").write_text(secret)
+    (tmp_path / "hooks.secret").chmod(0o600)
+    (line,) = lines_of(load('[hooks]\nsecret_file = "hooks.secret"').hooks_secret)
+    assert line.startswith("hooks.secret_file: ")
+    assert not secret or secret not in line
+
+
+def test_a_secret_that_others_could_read_is_refused(load: Any, tmp_path: Path) -> None:
+    (tmp_path / "hooks.secret").write_text("whsec_" + "a" * 40)
+    (tmp_path / "hooks.secret").chmod(0o644)
+    (line,) = lines_of(load('[hooks]\nsecret_file = "hooks.secret"').hooks_secret)
+    assert "chmod 600" in line
+
+
 def test_a_key_cannot_be_printed(load: Any) -> None:
     config = load(CLAUDE + f'api_key = "{CANARY}"')
     for text in (repr(config), str(config), config.model_dump_json(), repr(config.secret("claude", {}))):

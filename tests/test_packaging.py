@@ -17,7 +17,7 @@ import pytest
 from daemon.config import Config, ProviderConfig, load_config
 from daemon.errors import Refused
 from daemon.routines import against, load_folder
-from daemon.shipped import FILES, UNIT, init, shipped
+from daemon.shipped import FILES, ROUTINES, UNIT, init, shipped
 from daemon.validate import check_all, examine
 
 ROOT = Path(__file__).parents[1]
@@ -76,10 +76,13 @@ def test_every_shipped_file_is_there_and_sound(tmp_path: Path) -> None:
 def test_the_shipped_routines_need_no_model_no_key_and_no_network() -> None:
     config = load_config(shipped() / "config.toml")
     assert config.provider == "offline"
-    loaded = load_folder(shipped() / "routines", check=against(config.provider_names, {"sysinfo"}))
-    assert sorted(loaded.routines) == ["daily-report", "heartbeat"]
+    tools = {"sysinfo", "file_list", "file_read"}
+    loaded = load_folder(shipped() / "routines", check=against(config.provider_names, tools))
+    assert tuple(sorted(loaded.routines)) == ROUTINES
     assert not loaded.faults
-    assert all(routine.first_run and routine.deliver for routine in loaded.routines.values())
+    assert all(routine.deliver for routine in loaded.routines.values())
+    # there is something to see right away, except of what waits for a file
+    assert [name for name, routine in loaded.routines.items() if not routine.first_run] == ["inbox-watch"]
 
 
 def test_the_shipped_config_shows_every_key_with_its_default() -> None:

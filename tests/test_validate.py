@@ -36,7 +36,7 @@ def test_every_problem_of_every_file_is_printed_at_once(folder: Path, capsys: py
 def test_with_no_problem_it_says_what_was_looked_at(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check_all(folder / "config.toml", env={}) == 0
     assert capsys.readouterr().out == (
-        f"no problems in {folder}/config.toml, {folder}/policy.toml, 2 routines (daily-report, heartbeat)\n"
+        f"no problems in {folder}/config.toml, {folder}/policy.toml, 3 routines (daily-report, heartbeat, inbox-watch)\n"
     )
 
 
@@ -73,8 +73,14 @@ def test_a_key_that_is_not_here_is_a_note_as_the_unit_may_have_it(folder: Path) 
     assert "providers.claude: has no API key" in note
 
 
+def test_a_secret_of_webhooks_that_cannot_be_used_is_told(folder: Path) -> None:
+    (folder / "config.toml").write_text('[hooks]\nsecret_file = "hooks.secret"\n')
+    (fault,) = examine(folder / "config.toml", env={}, state=folder).faults
+    assert (fault.key, fault.problem) == ("hooks.secret_file", "no such file")
+
+
 def test_a_tool_that_does_not_exist_is_told_when_the_tools_are_known(folder: Path) -> None:
-    found = examine(folder / "config.toml", env={}, state=folder, tools={"sysinf"})
+    found = examine(folder / "config.toml", env={}, state=folder, tools={"sysinf", "file_list", "file_read"})
     assert {fault.key for fault in found.faults} == {"gather[0].tool"}
 
 
