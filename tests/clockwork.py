@@ -21,7 +21,7 @@ from daemon.store.database import Database
 from daemon.store.journal import Journal
 
 NINE = {"cron": "0 9 * * *"}
-OURS = ("slot claims", "chain claims", "clock set")
+OURS = ("slot claims", "file claims", "chain claims", "clock set")
 HALF_HOURLY = {"every": timedelta(minutes=30)}
 
 
@@ -76,6 +76,8 @@ class House:
             zone=zone,
             timer=self.bell,
             machine="box",
+            host="box-1.example.org",
+            workspace=self.folder / "workspace",
         )
         await self.engine.start(loaded(*routines, **more))
         await self.quiet()
@@ -96,6 +98,7 @@ class House:
         """Let the process be gone; what it had committed stays."""
         if self.db:
             self.bell.close()
+            self.engine._watcher.close()
             await self.quiet()
             await self.db.close()
             self.db = None
