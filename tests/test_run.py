@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from daemon.agent import Agent, Hands, Limits, Persona, PromptContext
-from daemon.errors import BadKey, DaemonError, Overloaded
+from daemon.errors import BadKey, DaemonError, Overloaded, ToolFailed
 from daemon.events import Events
+from daemon.facts import unwrap
 from daemon.functions import FunctionRegistry, ToolExecutor
 from daemon.models import DeliveryStatus, Outcome, Status, StepKind, ToolContext, Usage
 from daemon.providers import create_provider
@@ -50,7 +51,15 @@ class House:
             read_only=True,
             changes=lambda before, after: [f"{before['disks']} → {after['disks']}"] if before != after else [],
         )
+
+        def peek(path: str) -> str:
+            """Look."""
+            if path.endswith(".key"):
+                raise ToolFailed("keys stay closed")
+            return f"begins like {path}"
+
         self.registry.register("finish", None, finish, read_only=True)
+        self.registry.register("peek", None, peek, read_only=True)
         fields = {"run": {"prompt": "Report."}, "deliver": [{"to": "file", "path": "r.md"}]}
         self.routine = Routine.model_validate({"name": "daily", **fields, **routine})
 
@@ -109,7 +118,7 @@ class House:
         self.archived.append((run.id, reply.content))
         return Usage()
 
-    async def open(self, trigger="cron", event=None, outcome=Outcome.RAN):
+    async def open(self, trigger="cron", event=None, outcome=Outcome.RAN, **more):
         claim = Claim(
             routine=self.routine.name,
             definition=self.routine.dump(),
@@ -118,6 +127,7 @@ class House:
             goal=self.routine.run.prompt,
             event=event,
             outcome=outcome,
+            **more,
         )
         (run,) = await self.journal.open_slots([claim])
         return run
@@ -204,6 +214,36 @@ async def test_a_denied_gather_step_is_no_success(journal):
     house = House(journal, ["Nothing."], gather=GATHER)
     house.policy = Rules(denied=["disks"])
     assert (await house.one()).status is Status.FAILED
+
+
+PEEK = {"name": "content", "tool": "peek", "args": {"path": "{path}"}, "required": False}
+LANDED = {"trigger": "watch", "event": "e", "input": {"paths": ["inbox/a.csv", "inbox/b.key"]}}
+
+
+async def test_a_run_by_files_is_told_of_them_and_looks_into_each(journal):
+    house = House(journal, ["Two files."], trigger={"watch": ["inbox/*"]}, gather=[PEEK])
+    run = await house.one(**LANDED)
+    assert (run.status, run.goal) == (Status.SUCCEEDED, "Report.")
+    facts = {fact.name: fact for fact in unwrap(house.provider.asked[-1].messages[-1].content)}
+    assert facts["files that landed"].text == "- inbox/a.csv\n- inbox/b.key"
+    assert facts["content: inbox/a.csv"].text == "begins like inbox/a.csv"
+    assert not facts["content: inbox/b.key"].ok
+    calls_made = [step.call_id for step in await journal.steps(run.id) if step.kind is StepKind.CALL]
+    assert calls_made == ["gather.content: inbox/a.csv", "gather.content: inbox/b.key"]
+
+
+async def test_a_file_that_must_be_read_and_cannot_is_no_success(journal):
+    house = House(journal, ["One file."], trigger={"watch": ["inbox/*"]}, gather=[PEEK | {"required": True}])
+    run = await house.one(**LANDED)
+    assert (run.status, run.detail) == (Status.FAILED, "could not gather: content: inbox/b.key")
+
+
+async def test_a_run_that_broke_off_is_told_the_same_again(journal):
+    house = House(journal, [Overloaded("later"), "Done."], trigger={"webhook": True})
+    run = await house.open(trigger="webhook", event="webhook m", input={"who": "Ada"})
+    assert (await live(run.id, house)).status is Status.QUEUED
+    assert (await live(run.id, house)) is None, "not before its time"
+    assert "Ada" in house.provider.asked[-1].messages[-1].content
 
 
 async def test_a_silent_run_is_a_success_that_delivers_nothing(journal):

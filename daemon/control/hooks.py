@@ -66,9 +66,9 @@ def application(hooks: Hooks) -> Starlette:
         try:
             run = await hooks.start(name, event=message, body=hooks.redact(body))
         except DaemonError as error:
-            log.info("webhook.refused", routine=name, event=message, reason=str(error))
+            log.info("webhook.refused", routine=name, message=message, reason=str(error))
             raise
-        log.info("webhook.taken", routine=name, event=message, run=run.id)
+        log.info("webhook.taken", routine=name, message=message, run=run.id)
         told = {"run": run.id, "routine": run.routine, "status": run.status.value}
         return Response(json.dumps(told), HTTPStatus.ACCEPTED, media_type="application/json")
 
