@@ -114,8 +114,11 @@ class RoutineLimits(Table):
     """Lower limits for the runs of one routine."""
 
     tool_calls: int | None = Field(default=None, ge=0)
+    """How many calls."""
     shell_seconds: int | None = Field(default=None, ge=1)
+    """How long one command line may take."""
     output_bytes: int | None = Field(default=None, ge=1000)
+    """How much of a command's output is kept."""
 
 
 class RoutineTable(Table):
@@ -137,6 +140,7 @@ class PolicyFile(Table):
     """Everything policy.toml may say."""
 
     version: Literal[1]
+    """Of this language."""
     default: Literal["deny", "ask"] = "deny"
     """What becomes of a call that no rule speaks of."""
     limits: Limits = Limits()
