@@ -151,4 +151,4 @@ def _path_in(operand: str) -> str:
     return operand.partition(":")[2] if ":" in operand else operand
 
 
-GIT = Grammar("git", _git, _SYNOPSIS, answers=(1,))
+GIT = Grammar("git", _git, answers=(1,))

@@ -17,17 +17,12 @@ class Grammar:
     name: str
     read: Callable[[Sequence[Word]], Usage] = field(repr=False)
     """Says what it would do with the words, its own name first; raises Unreadable if that may do harm."""
-    synopsis: str
-    """What it takes here, for the model to read."""
     answers: tuple[int, ...] = ()
     excludes: None = None
     """None of them reads a whole tree."""
 
     def usage(self, words: Sequence[Word]) -> Usage:
         return self.read(words)
-
-    def known(self) -> str:
-        return self.synopsis
 
 
 def _argv(words: Sequence[Word]) -> tuple[str, ...]:
@@ -316,12 +311,12 @@ def _ip(words: Sequence[Word]) -> Usage:
 
 
 GRAMMARS: tuple[Grammar, ...] = (
-    Grammar("echo", _echo, "any text"),
-    Grammar("expr", _expr, "an expression", answers=(1,)),
-    Grammar("test", _test, "-f FILE and the like", answers=(1,)),
-    Grammar("[", _test, "-f FILE ] and the like", answers=(1,)),
-    Grammar("find", _find, _FIND_SYNOPSIS),
-    Grammar("sed", _sed, _SED_SYNOPSIS),
-    Grammar("ps", _ps, _PS_SYNOPSIS, answers=(1,)),
-    Grammar("ip", _ip, _IP_SYNOPSIS),
+    Grammar("echo", _echo),
+    Grammar("expr", _expr, answers=(1,)),
+    Grammar("test", _test, answers=(1,)),
+    Grammar("[", _test, answers=(1,)),
+    Grammar("find", _find),
+    Grammar("sed", _sed),
+    Grammar("ps", _ps, answers=(1,)),
+    Grammar("ip", _ip),
 )

@@ -51,11 +51,7 @@ def judge(part: Part, rules: Sequence[Rule], *, routine: str, default: Effect = 
 
 def speaks_of(rule: Rule, part: Part) -> bool:
     """Tell whether a rule for this tool speaks of this part of a call."""
-    if len(rule.argv) > len(part.words):
-        return False
-    if not all(word in tokens for word, tokens in zip(part.words, rule.argv, strict=False)):
-        return False
-    if rule.profile and part.misfit is not None:
+    if not rule.takes(part.words) or (rule.profile and part.misfit is not None):
         return False
     if not rule.paths:
         return True

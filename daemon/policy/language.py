@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal, TypeAlias
@@ -184,6 +184,12 @@ class Rule:
         """Tell whether it speaks of this tool in this routine at all."""
         return fnmatchcase(tool, self.tool) and (
             not self.routines or any(fnmatchcase(routine, each) for each in self.routines)
+        )
+
+    def takes(self, words: Sequence[str]) -> bool:
+        """Tell whether a command begins as it says."""
+        return len(self.argv) <= len(words) and all(
+            word in tokens for word, tokens in zip(words, self.argv, strict=False)
         )
 
     def covers(self, other: Rule) -> bool:

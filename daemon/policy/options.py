@@ -154,10 +154,6 @@ class Program:
         """Tell options and operands apart; raise Unreadable for an option that is not listed."""
         return table(self.options, self.negative).parse(self.name, words)
 
-    def known(self) -> str:
-        """Return the options that it takes here, for the model to read."""
-        return " ".join(self.options.split()) or "no options"
-
 
 class Table:
     """An allow-list of options, read once."""

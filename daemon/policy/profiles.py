@@ -13,8 +13,6 @@ from daemon.policy.options import Usage
 # Programs are run from here and from nowhere else, whatever PATH says; all of them belong to the system.
 TRUSTED = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
 
-PROFILES = ("read-only",)
-
 # What models reach for, and what to do here instead.
 _INSTEAD = {
     "cd": "every command starts in the workspace; name paths relative to it",
@@ -46,8 +44,9 @@ class Allowed(Protocol):
     @property
     def excludes(self) -> Callable[[str, bool], Sequence[str]] | None: ...
 
-    def usage(self, words: Sequence[Word]) -> Usage: ...
-    def known(self) -> str: ...
+    def usage(self, words: Sequence[Word]) -> Usage:
+        """Say what it would do with these words; raise Unreadable if that may do harm."""
+        ...
 
 
 @cache

@@ -1,7 +1,8 @@
 """Know what tools can reach at all: the workspace, and what `[paths] read` names. Rules choose within that.
 
-Paths are followed through every link before they are judged, so a link is judged by where it leads. What opens the
-file afterwards (tools/files.py, process.py) takes the followed path and refuses any link in it.
+Paths are followed through every link before they are judged, so a link is judged by where it leads. What our own tools
+open afterwards (tools/opening.py) is the followed path, and no link in it. A program opens its files by name, though:
+whoever can put a link into the workspace between the judging and the opening leads it elsewhere. No tool can.
 """
 
 from __future__ import annotations

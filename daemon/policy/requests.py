@@ -163,7 +163,7 @@ def _passing_over(usage: Usage, allowed: Allowed | None, rules: Sequence[Rule]) 
         return usage.argv
     added: list[str] = []
     for rule in rules:
-        for glob in rule.paths if rule.effect is Effect.DENY and not rule.argv else ():
+        for glob in rule.paths if rule.effect is Effect.DENY and rule.takes(usage.argv) else ():
             if pattern := glob.base or glob.folder:
                 added += allowed.excludes(pattern, glob.base is None)
     end = usage.argv.index("--") if "--" in usage.argv else len(usage.argv)

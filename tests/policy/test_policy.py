@@ -80,6 +80,21 @@ def test_a_search_through_a_tree_is_run_with_the_forbidden_names_left_out(shippe
     assert {"--exclude=.[eE][nN][vV]*", "--exclude-dir=.[gG][iI][tT]"} <= set(argv)
 
 
+def test_what_is_forbidden_to_one_program_is_left_out_of_its_searches(policy: Write) -> None:
+    judged = policy(
+        f'{SHELL}argv = [["grep", "rg"]]\nprofile = "read-only"\n'
+        '[[rule]]\ntool = "shell"\neffect = "deny"\nargv = ["grep"]\npaths = ["*.bak"]\n'
+    )
+
+    def planned(line: str) -> tuple[str, ...]:
+        verdict, (pipeline,) = judged.plan("shell", {"command": line}, routine="x")
+        assert verdict.allows
+        return pipeline.commands[0].argv
+
+    assert "--exclude=*.[bB][aA][kK]" in planned("grep -r x src")
+    assert planned("rg x src") == ("rg", "x", "src")
+
+
 def test_a_routine_can_be_narrowed_but_always_ends(policy: Write) -> None:
     judged = policy(
         '[[rule]]\ntool = "sysinfo"\neffect = "allow"\n[[rule]]\ntool = "memory_*"\neffect = "allow"\n'

@@ -18,11 +18,9 @@ PLAIN = [program for program in read_only().values() if isinstance(program, Prog
 PS = next(grammar for grammar in GRAMMARS if grammar.name == "ps")
 
 
-def test_every_program_can_say_what_it_takes() -> None:
+def test_there_are_the_programs_that_a_report_needs() -> None:
     assert len(read_only()) >= 60
-    for program in read_only().values():
-        assert program.known()
-        assert program.name == program.name.strip()
+    assert {"df", "free", "ps", "journalctl", "systemctl", "git", "grep", "find", "[", "jq"} <= read_only().keys()
 
 
 # Options that came or went within the versions named at the top of programs.py, or stand in the manual only.

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from daemon.tools.shell import supervisor
 from daemon.tools.shell.running import Ended, Running, run
 
 # Two forks and a new session: what a program does that wants to outlive whoever started it. It keeps standard input,
@@ -285,6 +286,14 @@ async def test_a_line_that_kills_its_supervisor_ends_and_takes_its_session_along
         assert ended.code == 128 + signal.SIGKILL
         os.close(writing)
         assert os.read(reading, 1) == b""
+
+
+@linux
+def test_a_child_is_found_with_and_without_the_kernels_own_list_of_children() -> None:
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as child:
+        assert child.pid in supervisor._children(os.getpid())
+        assert child.pid in supervisor._children_by_stat(os.getpid())
+        child.communicate()
 
 
 # --- what comes out ------------------------------------------------------------------------------------
