@@ -42,9 +42,6 @@ class Word:
     bare: bool = True
     """Nothing in it was quoted."""
 
-    def __str__(self) -> str:
-        return self.text
-
 
 class Stream(Enum):
     """Where an output of a command goes, unless down the pipe."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from daemon.policy.lexer import Unreadable, listed
@@ -232,6 +233,7 @@ def _diff_without_links(parsed: Parsed) -> Sequence[str]:
 # --- what must not be read within a tree ---------------------------------------------------------------
 
 
+@cache
 def _either_case(pattern: str) -> str:
     """Return a glob that takes both cases of each letter: what is forbidden as .env is forbidden as .ENV."""
     return "".join(f"[{c.lower()}{c.upper()}]" if c.isascii() and c.isalpha() else c for c in pattern)
