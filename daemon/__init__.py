@@ -16,7 +16,7 @@ occasions.py    what else starts a run: a person, a file, a webhook, the end of 
 engine.py       the alarm clock: wakes up, lets the ledger settle, hands run ids on
 executors.py    who lives which run, and how many at once
 run.py          the life of a run on one screen
-host.py         what runs find around themselves
+host.py         what runs find around themselves; chain.py the models they ask, in order
 gather.py       facts collected before the first model call, and what changed in them
 agent/          prompt, loop, transcript: from a goal to a reply
 providers/      one file per model vendor behind one port

@@ -12,14 +12,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from zoneinfo import ZoneInfo
 
 import structlog
 from pydantic import SecretStr
 
 from daemon import __version__
+from daemon.chain import Providers
 from daemon.clock import Clock, SystemClock, host_zone
 from daemon.config import Config, load_config
 from daemon.control.hooks import Hooks, HookServer
@@ -33,7 +35,6 @@ from daemon.errors import ConfigError, DaemonError, Fault
 from daemon.events import Events
 from daemon.executors import Lane, LocalExecutor
 from daemon.functions import FunctionRegistry
-from daemon.host import Providers, RunHost
 from daemon.ledger import schedule_of
 from daemon.log import configure
 from daemon.memory import Memory
@@ -47,11 +48,13 @@ from daemon.recollection import remember, retention_of
 from daemon.redact import Secrets
 from daemon.reload import Reloads, zone_bell
 from daemon.routines import Loaded, against, load_folder
-from daemon.run import give_up, live
 from daemon.store import Database, Journal, lock_state
 from daemon.timer import system_timer
 from daemon.tools import files, finish, self_info, shell, sysinfo
 from daemon.tools import memory as memory_tools
+
+if TYPE_CHECKING:
+    from daemon.host import RunHost
 
 log = structlog.get_logger()
 
@@ -85,7 +88,6 @@ class App:
     engine: RoutineEngine
     executor: LocalExecutor
     outbox: Outbox
-    host: RunHost
     boot: datetime
     owner: str
     """Who holds the leases of this process."""
@@ -127,7 +129,6 @@ class App:
                 app.providers.get(config.provider)  # a missing key is told at start, not at 08:30
                 app.registry = app._tools()
                 app.outbox = Outbox(journal=app.journal, channels=CHANNELS, clock=app.clock, workspace=workspace)
-                app.host = RunHost(app, workspace)
                 app.executor = LocalExecutor(
                     app._live,
                     max_concurrent=config.daemon.max_concurrent,
@@ -184,7 +185,16 @@ class App:
     def secrets(self) -> Secrets:
         return self.place.secrets
 
+    @cached_property
+    def host(self) -> RunHost:
+        """What runs find around themselves; like all that only they need, it is not there before READY without need."""
+        from daemon.host import RunHost
+
+        return RunHost(self, self.config.workspace_path(self.place.state))
+
     async def _live(self, run_id: str) -> Run | None:
+        from daemon.run import live
+
         run = await live(run_id, self.host)
         if run is not None and run.status.ended:
             await asyncio.shield(self.engine.ended(run))
@@ -413,6 +423,8 @@ class App:
             if run.event is not None or may_resume(schedule, run.slot, self.boot - alive):
                 going_on.append(run)
             else:
+                from daemon.run import give_up
+
                 await give_up(run, routine, self.host)
         return going_on
 

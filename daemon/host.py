@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ import structlog
 
 from daemon import archive
 from daemon.agent import Agent, Hands, Limits, Persona, PromptContext
+from daemon.chain import Providers
 from daemon.clock import Clock
 from daemon.config import Config
 from daemon.delivery import Outbox
@@ -27,7 +28,6 @@ from daemon.memory import Memory, Segment
 from daemon.memory.tokens import estimate
 from daemon.models import Json, LLMResponse, Reply, Run, Status, Step, ToolContext, Usage, Verdict
 from daemon.policy import Policy
-from daemon.providers import LLMProvider, create_provider
 from daemon.redact import Secrets
 from daemon.routines import Routine
 from daemon.run import Recorder
@@ -39,37 +39,6 @@ BEGUN = 256  # definitions kept parsed: those of the routines that run often
 log = structlog.get_logger()
 
 IDENTITY_FILES = ("USER.md", "SOUL.md", "AGENT.md")
-
-
-class Providers:
-    """The models of config.toml, each built when it is first needed."""
-
-    def __init__(self, config: Config, env: Mapping[str, str], secrets: Secrets) -> None:
-        self._config, self._env, self._secrets = config, env, secrets
-        self._built: dict[tuple[str, str | None], LLMProvider] = {}
-
-    def get(self, name: str, model: str | None = None) -> LLMProvider:
-        """Return the provider of that name; ConfigError if it is unknown or its key is missing."""
-        if (name, model) not in self._built:
-            self._built[name, model] = self._build(name, model)
-        return self._built[name, model]
-
-    def _build(self, name: str, model: str | None) -> LLMProvider:
-        settings = self._config.provider_config(name)
-        key = self._config.secret(name, self._env)
-        if key is not None:
-            self._secrets.add(key.get_secret_value())
-        wanted = settings.settings() | ({"model": model} if model else {})
-        return create_provider(settings.kind, name=name, api_key=key.get_secret_value() if key else None, **wanted)
-
-    def chain(self, routine: Routine) -> list[LLMProvider]:
-        """Return the routine's provider and its fallbacks, in order."""
-        first = routine.run.provider or self._config.provider
-        return [self.get(first, routine.run.model), *(self.get(name) for name in routine.run.fallback)]
-
-    async def close(self) -> None:
-        for provider in self._built.values():
-            await provider.close()
 
 
 class Rooms(Protocol):

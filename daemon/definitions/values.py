@@ -20,7 +20,8 @@ Items: TypeAlias = Annotated[tuple[T, ...], Strict(strict=False)]
 class Table(BaseModel):
     """One table of a file: nothing unknown, nothing converted behind the writer's back, nothing changed later."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    # deferred: a table within a table is built as a part of it, and not once more by itself
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class Wrong(ValueError):
