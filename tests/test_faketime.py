@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.story import Home
+from tests.story import Home, Vendor
 
 LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
 
@@ -91,6 +91,26 @@ async def test_a_machine_that_slept_over_a_slot_runs_it_when_it_wakes(clock: Clo
     assert "morning started 4 hours 2 minutes late for Mon 05 Jan 09:00 UTC: the machine slept over it" in why.out
     clock.set("2026-01-06T08:59:59")
     assert (await clock.slots(lambda rows: len(rows) == 2))[-1] == "2026-01-06T09:00 ran"
+
+
+async def test_a_run_that_comes_late_is_told_so(clock: Clock) -> None:
+    """OC#73644: the model has to know that eleven o'clock is long past."""
+    home = clock.home
+    home.routine("market", DAILY.replace("0 9", "0 11"))
+    async with Vendor(["Too late for that."]) as vendor:
+        settings = f'kind = "open_source"\nmodel = "m"\nbase_url = "{vendor.url}/v1"'
+        home.write("config.toml", f'provider = "local"\n[providers.local]\n{settings}\n')
+        clock.set("2026-01-05T10:00")
+        await home.start()
+        await home.stop()
+        clock.set("2026-01-05T22:10")
+        await home.start()
+        async with asyncio.timeout(20):
+            await vendor.asked(1)
+    prompt = str(vendor.requests[0].body)
+    assert "2026-01-05 11:00" in prompt
+    assert "2026-01-05 22:10" in prompt
+    assert "down" in prompt
 
 
 async def test_a_clock_that_is_set_back_runs_no_slot_again(clock: Clock) -> None:
