@@ -169,6 +169,7 @@ def serve(options: argparse.Namespace) -> int:
 def _import_the_rest() -> None:
     """Import what only runs need: after READY, and before an upgrade on disk can mix two versions in one process."""
     import daemon.host
+    import daemon.memory.context
     import daemon.run  # noqa: F401
 
 

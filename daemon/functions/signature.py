@@ -43,8 +43,11 @@ class Signature:
         self._injected = frozenset(key for key, hint in hints.items() if _is_context(hint))
         shown = [p for key, p in self._signature.parameters.items() if key not in self._injected]
         self._rest = next((p.name for p in shown if p.kind is _Parameter.VAR_KEYWORD), None)
-        self._adapter = self._validator(shown, hints) if parameters is None else None
-        self.schema = _schema(self._adapter, shown) if self._adapter else parameters or {}
+        self._adapter: TypeAdapter[Any] | None = None
+        self.schema = parameters or {}
+        if parameters is None:
+            self._adapter, schema = self._validator(shown, hints)
+            self.schema = _schema(schema, shown)
 
     def bind(self, arguments: Json, context: ToolContext | None) -> inspect.BoundArguments:
         """Check the arguments and lay them out for the call; raises ToolFailed that names every fault."""
@@ -80,7 +83,8 @@ class Signature:
             raise faults.misfit(self.name, wrong)
         return dict(values)
 
-    def _validator(self, shown: list[_Parameter], hints: Json) -> TypeAdapter[Any]:
+    def _validator(self, shown: list[_Parameter], hints: Json) -> tuple[TypeAdapter[Any], Json]:
+        """Return what checks the arguments, and pydantic's schema of them."""
         keys: Json = {}
         rest: Json = {}
         for parameter in shown:
@@ -100,17 +104,17 @@ class Signature:
         shape: Any = TypedDict(self.name, keys, **rest)  # type: ignore[misc]
         try:
             adapter: TypeAdapter[Any] = TypeAdapter(shape if rest else with_config(ConfigDict(extra="forbid"))(shape))
-            adapter.json_schema()  # now, so that what JSON cannot say is refused when the tool is registered
+            schema = adapter.json_schema()  # now, so that what JSON cannot say is refused when the tool is registered
         except PydanticUserError as error:
             reason = str(error).partition("\n")[0]
             msg = f"tool {self.name} has a parameter that cannot come from JSON: {reason}"
             raise TypeError(msg) from None
-        return adapter
+        return adapter, schema
 
 
-def _schema(adapter: TypeAdapter[Any], shown: list[_Parameter]) -> Json:
+def _schema(schema: Json, shown: list[_Parameter]) -> Json:
     """Return what the model reads of the parameters, defaults included where JSON can say them."""
-    schema = tidy(adapter.json_schema())
+    schema = tidy(schema)
     properties = schema["properties"]
     for parameter in shown:
         if parameter.name not in properties or parameter.default is _Parameter.empty:

@@ -6,19 +6,20 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakSet
 
 from daemon.errors import NotFound, Refused
-from daemon.memory import context, rows, stats
+from daemon.memory import rows, stats
 from daemon.memory.meaning import Meaning
 from daemon.memory.pieces import Segment, pieces
-from daemon.memory.retrieve import Hit, fused, search
 from daemon.memory.shelf import Shelf
-from daemon.memory.texts import chunk
 from daemon.models import Anchor, ExpandedContext, Json, MemoryChunk
 from daemon.store.database import Database
 from daemon.store.rows import clean, moment, stamp
+
+if TYPE_CHECKING:
+    from daemon.memory.retrieve import Hit
 
 # An item is a thought, not a file; what is longer belongs into the workspace.
 MAX_ITEM = 16_000
@@ -139,23 +140,29 @@ class Memory:
         now = stamp(self._clock())
         await self.shelf.write(lambda connection: rows.seed(connection, seeds.items(), "core", now))
 
-    # --- finding ---
+    # --- finding (imported with the first question, and right after READY: the daemon starts without it) ---
 
     async def retrieve(
         self, query: str | Sequence[str], limit: int = 10, *, exclude_run: str | None = None
     ) -> list[MemoryChunk]:
         """Return what fits the question best, best first; of several questions, what fits any of them."""
+        from daemon.memory.texts import chunk
+
         hits = await self.search(query, limit, exclude_run=exclude_run)
         return [chunk(hit.text, hit.relevance) for hit in hits]
 
     async def search(self, query: str | Sequence[str], limit: int = 10, *, exclude_run: str | None = None) -> list[Hit]:
         """Do the same, and say of each hit why it was found."""
+        from daemon.memory.retrieve import fused
+
         queries = [query] if isinstance(query, str) else list(query)
         found = [await self._asked(each, limit, exclude_run=exclude_run) for each in queries]
         return found[0] if len(found) == 1 else fused(found, limit)
 
     async def excerpt(self, query: str, *, limit: int = 10, tokens: int = 800, exclude_run: str | None = None) -> str:
         """Return what fits the question as text for a prompt: merged, dated, fenced, capped; empty if nothing does."""
+        from daemon.memory import context
+
         text: str = await self._asked(
             query,
             limit,
@@ -175,6 +182,8 @@ class Memory:
         told: Callable[[sqlite3.Connection, list[Hit]], Any] = lambda _connection, hits: hits,
     ) -> Any:
         """Return what becomes of the hits, in the same look at the database."""
+        from daemon.memory.retrieve import search
+
         meant = await self.meaning.of(query) if self.meaning else None
         now = self._clock().astimezone(self._zone())
         per_run, per_routine = caps
@@ -196,6 +205,8 @@ class Memory:
 
     async def expand(self, anchor: Anchor, window: int = 1) -> ExpandedContext:
         """Return a remembered text with what stood around it; raises NotFound."""
+        from daemon.memory import context
+
         return await self.shelf.read(lambda connection: context.expand(connection, anchor, window))
 
     # --- runs ---
