@@ -11,6 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
+from daemon.bell import Bell
 from tests.fakes.vendor import FakeVendor
 
 ROOT = Path(__file__).parents[1]
@@ -155,6 +156,27 @@ class Home:
                     yield json.loads(line[5:])
         finally:
             writer.close()
+
+    async def logged(self, event, times=1, **fields):
+        """Wait until the log holds so many lines of this event with these fields, and return them."""
+        folder, rung = self.state / "logs", asyncio.Event()
+        folder.mkdir(parents=True, exist_ok=True)
+        bell = Bell([folder], rung.set, writes=True)
+        wanted = {"event": event, **fields}
+        try:
+            async with asyncio.timeout(30):
+                while len(found := [line for line in self.log_lines() if wanted.items() <= line.items()]) < times:
+                    await rung.wait()
+                    rung.clear()
+        finally:
+            bell.close()
+        return found
+
+    def log_lines(self):
+        """Return the whole lines of the log."""
+        path = self.state / "logs" / "agentd.jsonl"
+        text = path.read_text() if path.exists() else ""
+        return [json.loads(line) for line in text.split("\n")[:-1]]
 
     async def until(self, run, kind):
         """Follow a run until an event of this kind, and return it."""

@@ -13,6 +13,10 @@ from tests.bench.measure import Bench, Effort, Row
 from tests.bench.vendor import Vendor
 
 
+# They listen, and nothing comes.
+_ASLEEP = {"files": 'watch = ["inbox/**/*.csv", "*.txt"]', "door": "webhook = true", "chained": 'after = ["bench-0"]'}
+
+
 def _switches(pid: int) -> int:
     """Return how often its threads have gone to sleep and so will have been woken."""
     statuses = (path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status"))
@@ -33,6 +37,8 @@ def _idle(effort: Effort) -> Iterable[Row]:
     settle, watched = 5 + effort.scaled(15), effort.scaled(60)
     with tempfile.TemporaryDirectory() as folder, Vendor() as vendor:
         config = house.build(Path(folder) / "h", vendor.url)
+        for name, trigger in _ASLEEP.items():
+            (config.parent / "routines" / f"{name}.toml").write_text(f'[trigger]\n{trigger}\n[run]\nprompt = "x"\n')
         with house.Daemon(config) as daemon:
             daemon.command(house.agentctl("list"))
             daemon.command(house.agentctl("status"))
