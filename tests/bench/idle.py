@@ -12,7 +12,6 @@ from tests.bench import house
 from tests.bench.measure import Bench, Effort, Row
 from tests.bench.vendor import Vendor
 
-
 # They listen, and nothing comes.
 _ASLEEP = {"files": 'watch = ["inbox/**/*.csv", "*.txt"]', "door": "webhook = true", "chained": 'after = ["bench-0"]'}
 
