@@ -24,7 +24,6 @@ from daemon import __version__
 from daemon.chain import Providers
 from daemon.clock import Clock, SystemClock, host_zone
 from daemon.config import Config, load_config
-from daemon.control.hooks import Hooks, HookServer
 from daemon.control.server import Server
 from daemon.control.surface import Surface
 from daemon.control.views import CheckView, ProcessView, ReloadView, fault_views, iso
@@ -54,6 +53,7 @@ from daemon.tools import files, finish, self_info, shell, sysinfo
 from daemon.tools import memory as memory_tools
 
 if TYPE_CHECKING:
+    from daemon.control.hooks import HookServer
     from daemon.host import RunHost
 
 log = structlog.get_logger()
@@ -371,6 +371,8 @@ class App:
         """Take webhooks, if a routine wants them; ConfigError or SocketBusy where their socket cannot be made."""
         if self.hooks or not self.engine.hooks:
             return
+        from daemon.control.hooks import Hooks, HookServer  # few need it, and all would wait for it
+
         hooks = Hooks(
             version=__version__, start=self.engine.hook, secret=self._secret_of_hooks, redact=self.secrets.redact_json
         )

@@ -68,3 +68,44 @@ async def test_closing_gives_the_descriptor_back(tmp_path, rung):
     bell.close()
     bell.close()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+async def test_it_tells_in_which_folders_something_changed(tmp_path, rung):
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    bell = Bell([one, two], rung.set)
+    (two / "a").touch()
+    assert bell.changed() == {two}, "also what it has not rung for yet"
+    (one / "a").touch()
+    (two / "b").touch()
+    assert bell.changed() == {one, two}
+    assert bell.changed() == set()
+    bell.close()
+
+
+async def test_after_ringing_it_rests_and_rings_for_what_came_meanwhile(tmp_path):
+    times = asyncio.Semaphore(0)
+    bell = Bell([tmp_path], times.release, writes=True, rest=0.05)
+    async with asyncio.timeout(10):
+        (tmp_path / "a").touch()
+        await times.acquire()
+        for number in range(100):
+            (tmp_path / f"{number}").touch()
+        await times.acquire()
+    assert times.locked(), "once for the hundred"
+    bell.close()
+
+
+async def test_a_folder_that_went_away_is_not_listened_to_though_another_takes_its_place(tmp_path, rung):
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    bell = Bell([tmp_path, one, two], rung.set)
+    one.rmdir()
+    two.rename(tmp_path / "elsewhere")
+    one.mkdir()
+    two.mkdir()
+    assert {one, two} <= bell.changed()
+    assert bell.folders == {tmp_path}
+    bell.close()

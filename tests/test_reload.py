@@ -3,7 +3,7 @@
 import asyncio
 
 from daemon.errors import ConfigError, Fault
-from daemon.reload import Reloads
+from daemon.reload import Reloads, zone_bell
 
 
 class Definitions:
@@ -78,3 +78,20 @@ async def test_a_folder_that_appears_later_is_watched_after_the_next_reload(tmp_
     (tmp_path / "routines" / "a.toml").write_text("x")
     await definitions.times_read(1)
     reloads.close()
+
+
+async def test_a_change_of_the_hosts_zone_is_noticed_and_nothing_else_of_etc(tmp_path):
+    etc, rung = tmp_path / "etc", asyncio.Semaphore(0)
+    etc.mkdir()
+    zones = tmp_path / "usr/share/zoneinfo"
+    (etc / "localtime").symlink_to(zones / "Europe/Berlin")
+    bell = zone_bell(rung.release, env={}, root=tmp_path)
+    (etc / "passwd").write_text("x")
+    (etc / "localtime.new").symlink_to(zones / "Asia/Tokyo")
+    async with asyncio.timeout(10):
+        (etc / "localtime.new").rename(etc / "localtime")
+        await rung.acquire()
+        (etc / "localtime").unlink()
+        await rung.acquire()  # UTC now
+    assert rung.locked()
+    bell.close()
