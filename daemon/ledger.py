@@ -368,6 +368,11 @@ class Ledger:
                 self._occupied.setdefault(run.routine, []).append(run)
         return self._occupied.get(name, [])
 
+    async def active_alone(self, name: str) -> list[Run]:
+        """Return the same where nothing else is started with it: of a hundred other routines it has nothing to know."""
+        self._occupied = {name: await self._journal.active(name)}
+        return self._occupied[name]
+
     async def let_pass(self, name: str, slot: datetime, reason: Reason) -> None:
         """Account for a moment at which a run was not started."""
         await self._account([(name, skipped(slot, reason))])

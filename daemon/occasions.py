@@ -88,7 +88,7 @@ class Occasions:
         """Start a run by an event, which gets the same run however often it comes. Refused for an overlap."""
         if earlier := await self._journal.run_of_event(name, event):
             return earlier
-        active = await self._ledger.active(name)
+        active = await self._ledger.active_alone(name)
         if overlaps(self._ledger.routines[name], active):
             raise Refused(
                 f"{name} is {active[0].status} already (run {active[0].id}); wait for it,"

@@ -271,10 +271,11 @@ class Runs(Part):
         newest = await self._db.read(lambda connection: runs_in(connection, _NEWEST_OF_EACH))
         return {run.routine: run for run in newest}
 
-    async def active(self) -> list[Run]:
-        """Return the runs that have not ended, oldest first."""
-        unended = "WHERE status IN ('queued', 'running', 'waiting') ORDER BY id"
-        return await self._db.read(lambda connection: runs_in(connection, unended))
+    async def active(self, routine: str | None = None) -> list[Run]:
+        """Return the runs that have not ended, of one routine or all, oldest first."""
+        # `+`: by the index of what is active, which is short, and not by that of all that a routine ever did
+        unended = "WHERE status IN ('queued', 'running', 'waiting') AND (? IS NULL OR +routine = ?) ORDER BY id"
+        return await self._db.read(lambda connection: runs_in(connection, unended, (routine, routine)))
 
     async def runs_since(self, routine: str, since: datetime) -> int:
         """Return how many runs of a routine created since then succeeded or got a report delivered."""

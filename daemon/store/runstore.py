@@ -50,8 +50,8 @@ class RunStore(Protocol):
     async def steps(self, run_id: str) -> list[Step]:
         """Return what a run did."""
 
-    async def active(self) -> list[Run]:
-        """Return the runs that have not ended."""
+    async def active(self, routine: str | None = None) -> list[Run]:
+        """Return the runs that have not ended, of one routine or all."""
 
     async def definition(self, hash_: str) -> str:
         """Return the definition that a run keeps."""
