@@ -46,7 +46,7 @@ _ROUTINE = """
 description = "Two calls: read the notes, then write"
 [run]
 mode = "agent"
-prompt = "Look into notes.md and write three sentences on the state of this machine."
+prompt = "{prompt}"
 tools = ["file_read"]
 memory = "{memory}"
 [run.sections]
@@ -76,9 +76,18 @@ def build(
     policy.chmod(0o600)
     sections = f'Background = """{_background(prompt)}"""' if prompt else ""
     for number in range(width):
-        (folder / "routines" / f"bench-{number}.toml").write_text(_ROUTINE.format(sections=sections, memory=memory))
+        routine = _ROUTINE.format(prompt=_task(number), sections=sections, memory=memory)
+        (folder / "routines" / f"bench-{number}.toml").write_text(routine)
     (folder / "state" / "workspace" / "notes.md").write_text(_NOTES)
     return config
+
+
+def _task(number: int) -> str:
+    """Return what a routine is asked to do; a hundred of them have not all the same words in their tasks."""
+    if not number:
+        return "Look into notes.md and write three sentences on the state of this machine."
+    words = [f"v{(number * 7 + place) % 400}" for place in range(6)]
+    return f"Read notes.md, then report on {' '.join(words)}."
 
 
 def _background(size: int) -> str:
