@@ -1,7 +1,8 @@
 """For as long as one likes: `pytest -m soak --soak-seconds 600`. These run by name only; `.ci/run` runs them shortly.
 
 The daemon is killed again and again at moments drawn by lot while runs with a side effect come and go. At the end every
-run has ended, no side effect happened twice, and no more was asked of the vendor than the kills can explain.
+run has ended, no side effect happened twice, and no more was asked of the vendor than the kills can explain. The same
+with files that land: each was told to one run, and each run that ended well was followed by one.
 """
 
 import asyncio
@@ -59,3 +60,46 @@ async def test_kill_9_at_any_moment_loses_nothing_and_repeats_no_side_effect(hom
         assert done <= len(effects(home)) <= done + unknown, "a side effect happened twice, or got lost"
         assert len(vendor.requests()) <= 2 * len(runs) + kills * ROUTINES
     assert kills > 3
+
+
+INBOX = '[trigger]\nwatch = ["inbox/**/*.csv"]\nsettle = "0.1s"\n[run]\nprompt = "What landed?"\n'
+AFTER = '[trigger]\nafter = ["inbox"]\n[run]\nprompt = "Say so."\noverlap = "queue_one"\n'
+
+
+async def test_kill_9_at_any_moment_loses_no_file_and_no_link_of_a_chain(home: Home, seconds):
+    home.routine("inbox", INBOX)
+    home.routine("next", AFTER)
+    lot, files, kills = random.Random(time.time_ns()), 0, 0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end or kills < 4:
+        await home.start()
+        for _ in range(lot.randint(1, 5)):
+            folder = home.workspace / "inbox" / lot.choice(["", "a", "a/b", f"new-{kills}"])
+            folder.mkdir(parents=True, exist_ok=True)
+            for _ in range(lot.randint(1, 30)):
+                (folder / f"{files}.csv").write_text("x")
+                files += 1
+            await asyncio.sleep(lot.uniform(0, 0.3))
+        await asyncio.sleep(lot.uniform(0, 0.4))
+        await home.kill()
+        kills += 1
+    await home.start()
+    async with asyncio.timeout(60):
+        while len(told := await _told(home)) < files or not await _all_answered(home):
+            await asyncio.sleep(0.2)
+    assert len(told) == len(set(told)) == files, "a file was told twice"
+
+
+async def _told(home: Home) -> list[str]:
+    runs = (await home.agentctl("runs", "inbox", "--json", "--limit", "1000")).json["items"]
+    inputs = [(await home.agentctl("inspect", run["id"], "--json")).json["input"] for run in runs]
+    return [path for each in inputs for path in each["paths"]]
+
+
+async def _all_answered(home: Home) -> bool:
+    runs = (await home.agentctl("runs", "--json", "--limit", "1000")).json["items"]
+    parents = {run["id"] for run in runs if run["routine"] == "inbox" and run["status"] == "succeeded"}
+    slots = (await home.agentctl("slots", "next", "--json", "--limit", "1000")).json["items"]
+    events = [(await home.agentctl("inspect", slot["run"], "--json")).json["event"] for slot in slots if slot["run"]]
+    assert len(events) == len(set(events)), "an end was answered twice"
+    return parents <= set(events) and all(run["status"] in ("succeeded", "skipped") for run in runs)
