@@ -79,6 +79,7 @@ async def test_what_lands_in_the_inbox_is_reported_without_a_model(shipped):
     (inbox / "server.key").write_text("-----BEGIN PRIVATE KEY-----")
     (finished,) = await shipped.logged("run.finished", routine="inbox-watch")
     assert finished["status"] == "succeeded"
+    await shipped.logged("delivery.arrived", routine="inbox-watch")
     (report,) = (shipped.workspace / "reports" / "inbox-watch").glob("*.md")
     text = report.read_text()
     assert "Pay 12 euros to Ada." in text
