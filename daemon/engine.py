@@ -13,13 +13,14 @@ import platform
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
 import structlog
 from apscheduler.executors.base import BaseExecutor  # type: ignore[import-untyped]
 from apscheduler.job import Job  # type: ignore[import-untyped]
-from apscheduler.jobstores.memory import MemoryJobStore  # type: ignore[import-untyped]
+from apscheduler.jobstores.base import BaseJobStore  # type: ignore[import-untyped]
 from apscheduler.schedulers.asyncio import AsyncIOScheduler  # type: ignore[import-untyped]
 from apscheduler.triggers.base import BaseTrigger  # type: ignore[import-untyped]
 
@@ -69,7 +70,9 @@ class RoutineEngine:
         self._timer = timer
         self._alarm: _Alarm | None = None
         self._faults: Mapping[str, ConfigError] = {}
-        self._slots = Errands("slot claims", self._ledger.settle, retry=RETRY, session=self._ledger.open)
+        self._slots = Errands(
+            "slot claims", self._ledger.settle, retry=RETRY, session=self._ledger.open, at_once=8 * SLICE
+        )
         self._files = Errands("file claims", self._take_files, retry=RETRY)
         self._ends = Errands("chain claims", self._answer_ends, retry=RETRY, session=self._ledger.open)
         self._ended: dict[str, Run] = {}
@@ -365,15 +368,21 @@ class _OnceTrigger(BaseTrigger):  # type: ignore[misc]
 class _StartTrigger(BaseTrigger):  # type: ignore[misc]
     """Asks the schedule for the next start."""
 
-    __slots__ = ("_schedule",)
+    __slots__ = ("_answer", "_asked", "_schedule")
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
+        self._asked: tuple[datetime | None, datetime] | None = None
+        self._answer: datetime | None = None
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
         # From the later of the two, so that an outage is one step; and always after now, as APScheduler asks on and on
         # until the answer is.
-        return self._schedule.next_start(max(previous_fire_time or now, now))
+        # It also asks twice.
+        if self._asked != (previous_fire_time, now):
+            self._asked = previous_fire_time, now
+            self._answer = self._schedule.next_start(max(previous_fire_time or now, now))
+        return self._answer
 
 
 class _Scheduler(AsyncIOScheduler):  # type: ignore[misc]
@@ -400,12 +409,58 @@ class _Scheduler(AsyncIOScheduler):  # type: ignore[misc]
         """Nothing: the alarm is set anew, never added."""
 
 
-class _SlicedJobStore(MemoryJobStore):  # type: ignore[misc]
-    """Hands out so many due jobs per wake-up; the rest is due still, so the next wake-up comes at once."""
+class _SlicedJobStore(BaseJobStore):  # type: ignore[misc]
+    """Hands out so many due jobs per wake-up; the rest is due still, so the next wake-up comes at once.
+
+    A heap: moving ten thousand jobs through the sorted list of APScheduler's own store costs more than all else.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._jobs: dict[str, tuple[float, Job]] = {}
+        self._heap: list[tuple[float, str]] = []
+        """Some entries have been overtaken: what they say is not what `_jobs` says."""
 
     def get_due_jobs(self, now: datetime) -> list[Job]:
-        limit = now.timestamp()
-        return [job for job, due in self._jobs[:SLICE] if due is not None and due <= limit]
+        # Each of them is updated or removed before anybody asks again.
+        due, limit = list[Job](), now.timestamp()
+        while len(due) < SLICE and (job := self._first()) and self._heap[0][0] <= limit:
+            heappop(self._heap)
+            due.append(job)
+        return due
+
+    def get_next_run_time(self) -> datetime | None:
+        job = self._first()
+        return job.next_run_time if job else None
+
+    def _first(self) -> Job | None:
+        while self._heap:
+            at, name = self._heap[0]
+            if (found := self._jobs.get(name)) and found[0] == at:
+                return found[1]
+            heappop(self._heap)
+        return None
+
+    def add_job(self, job: Job) -> None:
+        at = job.next_run_time.timestamp()
+        self._jobs[job.id] = at, job
+        heappush(self._heap, (at, job.id))
+
+    update_job = add_job
+
+    def lookup_job(self, job_id: str) -> Job | None:
+        _, job = self._jobs.get(job_id, (None, None))
+        return job
+
+    def get_all_jobs(self) -> list[Job]:
+        return [job for _, job in sorted(self._jobs.values(), key=lambda each: each[0])]
+
+    def remove_job(self, job_id: str) -> None:
+        del self._jobs[job_id]
+
+    def remove_all_jobs(self) -> None:
+        self._jobs.clear()
+        self._heap.clear()
 
 
 class _InlineExecutor(BaseExecutor):  # type: ignore[misc]

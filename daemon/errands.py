@@ -29,7 +29,9 @@ class Errands:
         *,
         retry: float,
         session: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
+        at_once: int = SLICE,
     ) -> None:
+        self._at_once = at_once
         self._title, self._work, self._after, self._session = title, work, retry, session
         self._waiting: dict[str, None] = {}
         self._task: asyncio.Task[None] | None = None
@@ -59,7 +61,7 @@ class Errands:
         names: list[str] = []
         try:
             async with self._session():
-                while names := list(islice(self._waiting, SLICE)):
+                while names := list(islice(self._waiting, self._at_once)):
                     for name in names:
                         del self._waiting[name]
                     await self._work(names)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import structlog
 
@@ -30,6 +30,8 @@ log = structlog.get_logger()
 
 # So many at a time: 10,000 at once would stall the loop.
 SLICE = 250
+# So many slices may be on their way to the disk: they share a commit, and the loop is not a second ahead of it.
+AHEAD = 4
 OPERATOR_SEEN = "operator_seen"
 # A schedule key that no routine has: who comes back from it gets a new baseline.
 FORGOTTEN = ""
@@ -256,12 +258,22 @@ class Ledger:
 
     async def settle(self, names: Iterable[str]) -> list[Run]:
         """Decide about everything due of these routines, write it down, and hand on the runs."""
+        first, *rest = [*sliced(names)] or [[]]
+        if not rest:
+            return await self._write(await self._decide(first))
         runs: list[Run] = []
-        for some in sliced(names):
-            runs += await self._settle(some)
-        return runs
+        writing: list[asyncio.Task[list[Run]]] = []
+        try:
+            for some in (first, *rest):  # the next ones are decided about while these are written down
+                writing.append(asyncio.create_task(self._write(await self._decide(some))))
+                await asyncio.sleep(0)
+                if len(writing) == AHEAD:
+                    runs += await writing.pop(0)
+        finally:
+            await asyncio.gather(*writing, return_exceptions=True)
+        return [*runs, *(run for task in writing for run in task.result())]
 
-    async def _settle(self, names: Sequence[str]) -> list[Run]:
+    async def _decide(self, names: Sequence[str]) -> _Decided:
         now = self._clock.now()
         stretches: list[tuple[str, Stretch]] = []
         claims: list[Claim] = []
@@ -279,6 +291,10 @@ class Ledger:
                 stretches.append((name, skipped(settled.slot, reason)))
             else:
                 claims.append(self._claim_of(name, settled, settled.start))
+        return stretches, claims, floors
+
+    async def _write(self, decided: _Decided) -> list[Run]:
+        stretches, claims, floors = decided
         await self._account(stretches)
         runs = await self.start(claims)
         self._floors.update(floors)
@@ -430,6 +446,10 @@ class Ledger:
             active.append(run)
             await self._submit(run)
         return runs
+
+
+# What is to be written down: slots without a run, slots with one, and how far that settles each routine.
+_Decided: TypeAlias = tuple[list[tuple[str, Stretch]], list[Claim], dict[str, datetime]]
 
 
 def overlaps(routine: Routine, active: Sequence[Run]) -> bool:

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from daemon.errors import NotFound
-from daemon.models import Outcome, Reason, Run, new_id
+from daemon.models import Outcome, Reason, Run, new_id, utc
 from daemon.store.part import Part
 from daemon.store.rows import Row, clean, deflate, encode, moment, moment_or_none, runs_in, stamp, stamp_or_none
 
@@ -73,6 +73,10 @@ class SlotRow:
     reason: Reason | None
     run: str | None
     lateness: float
+
+
+# So many rows go into one statement; as a ledger's slices are as large, its text is mostly the same.
+TOGETHER = 250
 
 
 def fingerprint(definition: str) -> str:
@@ -139,7 +143,13 @@ class Slots(Part):
                 [(hash_, body) for body, hash_ in definitions.items()],
             )
             _forget_the_future(connection, stamp(now))
-            return [_open(connection, claim, definitions[claim.definition], now) for claim in claims]
+            taken = _taken(connection, claims)
+            runs = [
+                None if number in taken else _run_of(claim, definitions[claim.definition], now)
+                for number, claim in enumerate(claims)
+            ]
+            _write(connection, [(claim, run) for claim, run in zip(claims, runs, strict=True) if run], stamp(now))
+            return runs
 
         return await self._db.write(work, durable=True)
 
@@ -240,42 +250,61 @@ def _slot_of(row: Row) -> SlotRow:
     )
 
 
-def _open(connection: sqlite3.Connection, claim: Claim, definition: str, now: datetime) -> Run | None:
-    slot = stamp(claim.slot)
-    if _taken(connection, claim.routine, slot, claim.event):
-        return None
-    run = Run(
+def _run_of(claim: Claim, definition: str, now: datetime) -> Run:
+    return Run(
         id=new_id(),
         routine=claim.routine,
         definition=definition,
         trigger=claim.trigger,
-        slot=moment(slot),
+        slot=utc(claim.slot),
         event=claim.event,
         created=now,
         not_before=claim.not_before,
         goal=clean(claim.goal),
     )
-    connection.execute(
-        'INSERT INTO run (id, routine, definition, "trigger", slot, event, status, created, not_before, goal)'
-        " VALUES (?, ?, ?, ?, ?, ?, 'queued', ?, ?, ?)",
-        (
-            run.id, run.routine, definition, run.trigger, slot, run.event, stamp(now),
-            stamp_or_none(run.not_before), run.goal,
-        ),
-    )  # fmt: skip
-    connection.execute(
-        "INSERT INTO slot (routine, first, last, event, outcome, reason, run_id, lateness)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (claim.routine, slot, slot, claim.event, claim.outcome.value, claim.reason, run.id, claim.lateness),
+
+
+def _write(connection: sqlite3.Connection, opened: Sequence[tuple[Claim, Run]], now: int) -> None:
+    _insert(
+        connection,
+        'run (id, routine, definition, "trigger", slot, event, status, created, not_before, goal)',
+        [
+            (
+                *(run.id, run.routine, run.definition, run.trigger, stamp(run.slot), run.event, run.status, now),
+                *(stamp_or_none(run.not_before), run.goal),
+            )
+            for _, run in opened
+        ],
     )
-    if claim.input is not None:
-        connection.execute("INSERT INTO input (run_id, body) VALUES (?, ?)", (run.id, deflate(encode(claim.input))))
-    if claim.files:
-        connection.executemany(
-            "INSERT INTO seen (routine, path, version, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            [(claim.routine, path, version, stamp(now)) for path, version in claim.files],
-        )
-    return run
+    slots = ((claim, run, stamp(run.slot)) for claim, run in opened)
+    _insert(
+        connection,
+        "slot (routine, first, last, event, outcome, reason, run_id, lateness)",
+        [
+            (claim.routine, slot, slot, claim.event, claim.outcome, claim.reason, run.id, claim.lateness)
+            for claim, run, slot in slots
+        ],
+    )
+    _insert(
+        connection,
+        "input (run_id, body)",
+        [(run.id, deflate(encode(claim.input))) for claim, run in opened if claim.input is not None],
+    )
+    connection.executemany(
+        "INSERT INTO seen (routine, path, version, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        [(claim.routine, path, version, now) for claim, _ in opened for path, version in claim.files],
+    )
+
+
+def _insert(connection: sqlite3.Connection, into: str, rows: Sequence[Row]) -> None:
+    """Insert rows, many with one statement: only while that is under way has the loop the GIL for itself.
+
+    With a statement for each row the two threads would wait for each other at every one of them.
+    """
+    for start in range(0, len(rows), TOGETHER):
+        some = rows[start : start + TOGETHER]
+        marks = ", ".join([f"({', '.join('?' * len(some[0]))})"] * len(some))
+        connection.execute(f"INSERT INTO {into} VALUES {marks}", [value for row in some for value in row])
 
 
 def _forget_the_future(connection: sqlite3.Connection, now: int) -> None:
@@ -289,16 +318,38 @@ def _forget_the_future(connection: sqlite3.Connection, now: int) -> None:
     )
 
 
-def _taken(connection: sqlite3.Connection, routine: str, slot: int, event: str | None) -> bool:
-    if event is not None:
-        found = connection.execute("SELECT 1 FROM slot WHERE routine = ? AND event = ?", (routine, event)).fetchone()
-        return found is not None
-    # Rows of one routine never overlap, so only the one that begins last before the slot can cover it.
-    row = connection.execute(
-        "SELECT last FROM slot WHERE routine = ? AND event IS NULL AND first <= ? ORDER BY first DESC LIMIT 1",
-        (routine, slot),
-    ).fetchone()
-    return row is not None and row[0] >= slot
+# Rows of one routine never overlap, so only the one that begins last before a slot can cover it.
+_COVERED = """
+WITH claim (number, routine, slot) AS (VALUES {})
+SELECT number FROM claim WHERE slot <= (
+    SELECT last FROM slot WHERE routine = claim.routine AND event IS NULL AND first <= claim.slot
+    ORDER BY first DESC LIMIT 1
+)
+"""
+
+
+def _taken(connection: sqlite3.Connection, claims: Sequence[Claim]) -> set[int]:
+    """Return the places of those claims whose slot or event somebody has, be it a claim before them."""
+    taken, seen = set[int](), set[tuple[str, str | datetime]]()
+    asked: list[int | str] = []
+    for number, claim in enumerate(claims):
+        key = (claim.routine, claim.event or claim.slot)
+        if key in seen:
+            taken.add(number)
+            continue
+        seen.add(key)
+        if claim.event is None:
+            asked += (number, claim.routine, stamp(claim.slot))
+        elif connection.execute(_OF_EVENT, (claim.routine, claim.event)).fetchone():
+            taken.add(number)
+    for start in range(0, len(asked), 3 * TOGETHER):
+        some = asked[start : start + 3 * TOGETHER]
+        marks = ", ".join(["(?, ?, ?)"] * (len(some) // 3))
+        taken.update(number for (number,) in connection.execute(_COVERED.format(marks), some))
+    return taken
+
+
+_OF_EVENT = "SELECT 1 FROM slot WHERE routine = ? AND event = ?"
 
 
 def _untold(
