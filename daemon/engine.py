@@ -29,7 +29,7 @@ from daemon.errands import Errands
 from daemon.errors import ConfigError, NotFound, Refused
 from daemon.ledger import SLICE, Ledger, schedule_of, sliced
 from daemon.models import Run, new_id
-from daemon.occasions import Occasions, event_words
+from daemon.occasions import Occasions
 from daemon.routines import Changes, Loaded, Routine, circles, diff
 from daemon.schedule import Schedule
 from daemon.store.journal import Journal, RoutineState
@@ -210,7 +210,7 @@ class RoutineEngine:
 
     def words(self, routine: Routine) -> str:
         """Return in English when a routine runs."""
-        words = self.schedule(routine).words(event_words(routine.trigger))
+        words = self.schedule(routine).words(routine.trigger.event_words)
         elsewhere = self.elsewhere(routine)
         return f"{words}; {elsewhere}" if elsewhere else words
 

@@ -19,7 +19,6 @@ from daemon.clock import Clock
 from daemon.errors import NotFound, Refused
 from daemon.ledger import OPERATOR_SEEN, Ledger, overlaps
 from daemon.models import Reason, Run, Status
-from daemon.routines import Trigger
 from daemon.store.journal import Journal
 from daemon.watching import Watch
 
@@ -46,20 +45,6 @@ WHY_NOT = {
     Reason.BUDGET: "its budget is spent",
     Reason.OVERLAP: "a run of it is under way",
 }
-
-
-def event_words(trigger: Trigger) -> str:
-    """Return in English which event starts a routine; empty if none does."""
-    if trigger.watch:
-        return f"when a file lands in {_either(trigger.watch)}"
-    if trigger.after:
-        return f"after {_either(trigger.after)} {trigger.on}"
-    return "by webhook" if trigger.webhook else ""
-
-
-def _either(words: Iterable[str]) -> str:
-    *most, last = words
-    return f"{', '.join(most)} or {last}" if most else last
 
 
 class Occasions:

@@ -22,6 +22,9 @@ STARTED_BY = {
     "once": "by `agentd once`",
     "first_run": "as its first run (first_run = true)",
     "on_start": "as the daemon started (on_start = true)",
+    "watch": "by files that had landed (watch)",
+    "webhook": "by a webhook (webhook = true)",
+    "after": "by the end of another run (after)",
 }
 MINUTE = timedelta(minutes=1)
 
@@ -85,8 +88,9 @@ def explain(question: Question) -> Because:
     scheduled = [row for row in question.rows if row.event is None]
     if scheduled:
         return _from_row(question, scheduled[0])
-    if events := [row for row in question.rows if row.run]:
-        return _from_event(question, events[0])
+    if question.rows:
+        row = question.rows[0]
+        return _from_event(question, row) if row.run else _from_row(question, row)
     slot = question.schedule.next(question.first - INSTANT)
     if slot is None or slot >= question.until:
         return _never_due(question)
@@ -216,12 +220,14 @@ def _from_event(q: Question, row: SlotRow) -> Because:
     trigger = q.run.trigger if q.run else ""
     by = STARTED_BY.get(trigger, f"by its trigger {trigger}" if trigger else "by an event")
     told = f"; {_told(q.run)}" if q.run else ""
+    schedule = q.schedule
+    apart = ", not by its schedule" if schedule.cron or schedule.every or schedule.at else ""
     return Because(
         slot=None,
         outcome=row.outcome.value,
         reason=row.reason,
         rule=by,
-        sentence=f"{q.name} was started {by} at {q.at(row.first)}, not by its schedule{told}.",
+        sentence=f"{q.name} was started {by} at {q.at(row.first)}{apart}{told}.",
         run=row.run,
     )
 
@@ -230,7 +236,7 @@ def _from_event(q: Question, row: SlotRow) -> Because:
 
 
 def _never_due(q: Question) -> Because:
-    words = q.schedule.words()
+    words = q.schedule.words(q.routine.trigger.event_words)
     before, after = q.schedule.prev(q.first), q.schedule.next(q.first)
     around = " and ".join(q.at(each) for each in (before, after) if each)
     near = f"; its slots around that are {around}" if before and after else f"; its slot is {around}" if around else ""

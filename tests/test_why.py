@@ -209,7 +209,41 @@ HOURS = {"trigger": {"every": timedelta(minutes=30), "timezone": "UTC", "active_
                 "trigger": {},
             },
             "ran",
-            "daily was started by hand at @, not by its schedule; run TVWXYZ12 succeeded.",
+            "daily was started by hand at @; run TVWXYZ12 succeeded.",
+        ),
+        (
+            {
+                "rows": [row("02 09:00", Outcome.RAN, event="e", run="r")],
+                "lived": run(Status.SUCCEEDED, trigger="on_start"),
+                "trigger": {"cron": "0 8 * * *", "on_start": True, "timezone": "UTC"},
+            },
+            "ran",
+            (
+                "daily was started as the daemon started (on_start = true) at @, not by its schedule;"
+                " run TVWXYZ12 succeeded."
+            ),
+        ),
+        (
+            {
+                "rows": [row("02 09:00", Outcome.RAN, event="e", run="r")],
+                "lived": run(Status.SUCCEEDED, trigger="watch"),
+                "trigger": {"watch": ["inbox/*"]},
+            },
+            "ran",
+            "daily was started by files that had landed (watch) at @; run TVWXYZ12 succeeded.",
+        ),
+        (
+            {
+                "rows": [row("02 09:00", Outcome.SKIPPED, Reason.OVERLAP, event="e")],
+                "trigger": {"after": ["backup"]},
+            },
+            "skipped",
+            'daily skipped @: an earlier run of it was still under way, and overlap = "skip".',
+        ),
+        (
+            {"trigger": {"watch": ["inbox/*"]}},
+            "never_due",
+            "daily is never due at @: it runs when a file lands in inbox/*.",
         ),
         (
             # the ledger knows what was, whatever the file says now

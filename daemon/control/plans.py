@@ -50,7 +50,8 @@ async def why(surface: Surface, *, name: str, at: str | None = None) -> WhyView:
     if at is not None:
         first = moment("at", at)
     else:
-        latest = next((slot for slot in await journal.slots(name, limit=20) if slot.event is None), None)
+        timed = schedule.cron or schedule.every or schedule.at
+        latest = next((slot for slot in await journal.slots(name, limit=20) if slot.event is None or not timed), None)
         first = asked_about(schedule, state, now, latest)
     until = first + (timedelta(seconds=1) if first.second or first.microsecond else timedelta(minutes=1))
     rows = await journal.slots_within(name, first, until)

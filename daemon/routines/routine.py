@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -121,6 +121,20 @@ class Trigger(Table):
     """Skip slots on other days than these, such as "mon-fri" or "sat,sun"."""
     machines: Items[Name] = ()
     """Start only on hosts whose names fit one of these, such as "box-*"; by default on any."""
+
+    @property
+    def event_words(self) -> str:
+        """In English, which event starts it; empty if none does."""
+        if self.watch:
+            return f"when a file lands in {_either(self.watch)}"
+        if self.after:
+            return f"after {_either(self.after)} {self.on}"
+        return "by webhook" if self.webhook else ""
+
+
+def _either(words: Iterable[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 class Retry(Table):
