@@ -192,7 +192,7 @@ class RunHost:
             slot=run.slot if scheduled else None,
             lateness=(context.now - run.slot).total_seconds() if scheduled else 0.0,
             was_down=run.slot < rooms.boot,
-            policy=rooms.policy.summary(routine.name, offered) if offered else "",
+            policy=rooms.policy.summary(routine.name, offered, language=who.language) if offered else "",
             identity=self._identity(),
             previous_report=(last.report or "") if last else "",
             previous_at=last.ended if last else None,

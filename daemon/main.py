@@ -104,12 +104,20 @@ def _add_places(parser: argparse.ArgumentParser, *, again: bool = False) -> None
     parser.add_argument("--state", type=Path, default=default, metavar="DIR", help="where its own data is")
 
 
+def _folder() -> Path:
+    """Return the current folder, or the root where somebody has deleted it under us."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path("/")
+
+
 def _config(options: argparse.Namespace) -> Config:
     """Return the config that wins; ConfigError if there is none, naming where it was looked for."""
     from daemon.config import load_config
     from daemon.errors import Fault
 
-    cwd, home = Path.cwd(), user_home()
+    cwd, home = _folder(), user_home()
     found = find_config(options.config, os.environ, cwd, home)
     if found is None:
         problem = f"not found in {looked_at(os.environ, cwd, home)}"
@@ -238,7 +246,7 @@ def validate(options: argparse.Namespace) -> int:
     from daemon.validate import check_all
 
     config = options.directory / "config.toml" if options.directory else None
-    found = config or find_config(options.config, os.environ, Path.cwd(), user_home())
+    found = config or find_config(options.config, os.environ, _folder(), user_home())
     return check_all(found, json=options.json)
 
 
