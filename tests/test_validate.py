@@ -36,7 +36,8 @@ def test_every_problem_of_every_file_is_printed_at_once(folder: Path, capsys: py
 def test_with_no_problem_it_says_what_was_looked_at(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check_all(folder / "config.toml", env={}) == 0
     assert capsys.readouterr().out == (
-        f"no problems in {folder}/config.toml, {folder}/policy.toml, 3 routines (daily-report, heartbeat, inbox-watch)\n"
+        f"no problems in {folder}/config.toml, {folder}/policy.toml,"
+        " 3 routines (daily-report, heartbeat, inbox-watch)\n"
     )
 
 

@@ -1,6 +1,5 @@
 """What starts runs besides the clock: files that came to rest, runs that ended, and what such an event said."""
 
-
 from __future__ import annotations
 
 import sqlite3
