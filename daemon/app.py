@@ -33,6 +33,7 @@ from daemon.engine import RoutineEngine
 from daemon.errors import ConfigError, DaemonError, Fault
 from daemon.events import Events
 from daemon.executors import Lane, LocalExecutor
+from daemon.forget import Forgetting
 from daemon.functions import FunctionRegistry
 from daemon.ledger import schedule_of
 from daemon.log import configure
@@ -114,7 +115,7 @@ class App:
         try:
             workspace = _workspace(place)
             app._open_log()
-            app.policy = Policy.load(config.policy_path, workspace=workspace)
+            app.policy = app._read_policy(config)
             app._take_hooks_secret(config.hooks_secret())
             database = await Database.open(place.state / "agentd.db")
             try:
@@ -155,6 +156,12 @@ class App:
                 await database.close()
         finally:
             lock.release()
+
+    def _read_policy(self, config: Config) -> Policy:
+        """Return the policy; ConfigError if it, or the workspace it speaks of, opens what is the daemon's own."""
+        place = self.place
+        private = (config.file, place.state / "agentd.db", place.log_file.parent, place.socket)
+        return Policy.load(config.policy_path, workspace=config.workspace_path(place.state), private=private)
 
     def _open_log(self) -> None:
         settings = self.config.log
@@ -240,7 +247,7 @@ class App:
         return {
             "when": self.engine.words(routine),
             "tools": self.registry.names(spec.tools),
-            "policy": self.policy.summary(name, self.registry.names(spec.tools)),
+            "policy": self.policy.summary(name, self.registry.names(spec.tools), language=self.config.agent.language),
             "max_iterations": spec.max_iterations,
             "max_tool_calls": spec.max_tool_calls,
             "timeout": str(spec.timeout),
@@ -262,7 +269,17 @@ class App:
             elsewhere=self.engine.elsewhere,
             uids=frozenset({os.getuid(), 0}),
             log_file=self.place.log_file,
+            memory=self.memory,
+            forgetting=Forgetting(self.memory, clock=self.clock.now, out_of_reach=self._out_of_reach()),
         )
+
+    def _out_of_reach(self) -> list[str]:
+        """Return where what runs saw and said may stand besides the database."""
+        return [
+            "backups of the database, and what was exported from it",
+            f"the log, which names runs and faults: {self.place.log_file.parent}",
+            "what was sent to models and what tools did",
+        ]
 
     def _process(self) -> ProcessView:
         return {
@@ -326,8 +343,7 @@ class App:
                         hint="restart",
                     )
                 )
-            workspace = config.workspace_path(self.place.state)
-            policy = await asyncio.to_thread(Policy.load, config.policy_path, workspace=workspace)
+            policy = await asyncio.to_thread(self._read_policy, config)
             providers = Providers(config, self.place.env, self.place.secrets)
             providers.get(config.provider)
             secret = config.hooks_secret()
@@ -396,6 +412,8 @@ class App:
 
         A run of it that an earlier process left goes first; those of other routines wait for a daemon.
         """
+        if self.memory.meaning:
+            await self.memory.meaning.load(self.memory.shelf)
         await self.engine.load(await self._definitions())
         events = self.events.follow()
         try:

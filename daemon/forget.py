@@ -68,6 +68,8 @@ class Doomed:
     """By run."""
     quotes: Mapping[str, int] = field(default_factory=dict)
     """In how many places other runs quote what goes, by run."""
+    alive: tuple[str, ...] = ()
+    """Runs that would go, had they ended."""
     reach: tuple[str, ...] = ()
     """What cannot be reached from here."""
 
@@ -109,12 +111,14 @@ class Forgetting:
         )
         doomed = Doomed(items=tuple(items), runs=runs, routines=await self._shelf.read(partial(_routines, runs=runs)))
         quotes = await self._quotes(doomed)
-        alive = [f"run {run} is under way: cancel it first" for run, ended in found.items() if not ended]
+        alive = tuple(run for run, ended in found.items() if not ended)
+        waiting = [f"run {run} is under way: cancel it first" for run in alive]
         gone = await self._shelf.read(partial(_delivered, runs=runs))
         return replace(
             doomed,
             quotes={run: len(places) for run, places in quotes.items()},
-            reach=(*alive, *gone, *await self._unsought(doomed), *self._out_of_reach),
+            alive=alive,
+            reach=(*waiting, *gone, *await self._unsought(doomed), *self._out_of_reach),
         )
 
     async def _unsought(self, doomed: Doomed) -> list[str]:

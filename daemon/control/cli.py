@@ -173,6 +173,7 @@ VERBS = {
         (("--status",), {"metavar": "STATUS", "help": "in this status only"}),
         _number(20, "how many"),
     ),
+    "memory": Verb(verbs.memory, "search what runs left behind; forget, pin, export it", raw=True),
     "new": Verb(verbs.new, 'write a routine: new NAME "weekdays at 9am", without a daemon too', raw=True),
     "reload": Verb(verbs.reload, "read config, policy and routines again"),
     "validate": Verb(verbs.validate, "check config, policy and routines, without a daemon too", raw=True),

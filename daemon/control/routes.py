@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
+from daemon.control import memory
 from daemon.control.binding import Limit, Offset
 from daemon.control.plans import (
     FIRES_SHOWN,
@@ -242,6 +243,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/runs/{id}/cancel", cancel_run),
     ("GET", "/v1/slots", list_slots),
     ("GET", "/v1/deliveries", list_deliveries),
+    *memory.ROUTES,
     ("GET", "/v1/doctor", examine),
     ("POST", "/v1/reload", reload),
     ("GET", "/v1/openapi.json", show_openapi),

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from daemon.control.views import CheckView, ProcessView, ReloadView
     from daemon.errors import ConfigError
     from daemon.events import Events
+    from daemon.forget import Forgetting
+    from daemon.memory import Memory
     from daemon.models import Run
     from daemon.routines import Routine
     from daemon.schedule import Schedule
@@ -65,3 +67,5 @@ class Surface:
     elsewhere: Callable[[Routine], str] = lambda routine: ""
     """Why a routine does not start on this machine; empty if it does."""
     log_file: Path | None = None
+    memory: Memory | None = None
+    forgetting: Forgetting | None = None

@@ -359,6 +359,13 @@ def resume(call: Call) -> int:
     return DONE
 
 
+def memory(call: Call) -> int:
+    """Do something with what runs left behind."""
+    from daemon.control.remember import main
+
+    return main(call)
+
+
 def reload(call: Call) -> int:
     """Read config, policy and routines again."""
     told = call.ask("POST", "/v1/reload")

@@ -64,17 +64,21 @@ def of_run(connection: sqlite3.Connection, run_id: str) -> list[Text]:
     return list(map(Text._make, rows))
 
 
+def anchor_of(text: Text) -> Anchor:
+    return Anchor(
+        run_id=text.run_id,
+        iteration=text.iteration,
+        segment=text.segment,
+        type=SegmentType(text.type),
+        timestamp=moment(text.at),
+    )
+
+
 def chunk(text: Text, relevance: float = 1.0) -> MemoryChunk:
     """Return a text as the rest of the house knows it."""
     return MemoryChunk(
         content=text.text,
-        anchor=Anchor(
-            run_id=text.run_id,
-            iteration=text.iteration,
-            segment=text.segment,
-            type=SegmentType(text.type),
-            timestamp=moment(text.at),
-        ),
+        anchor=anchor_of(text),
         relevance=relevance,
         key=text.key,
         source=text.source,
