@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-import uvicorn
 from standardwebhooks import Webhook, WebhookVerificationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -24,8 +23,8 @@ from starlette.routing import Route
 
 from daemon.control.binding import as_json, raw_body
 from daemon.control.door import open_door
+from daemon.control.guest import Listener
 from daemon.control.problems import BadRequest, of_bad_request, of_daemon_error, of_http_error, of_our_fault, problem
-from daemon.control.server import LAST_WORDS, GuestServer, PeerProtocol
 from daemon.errors import DaemonError
 from daemon.models import Run, new_id
 
@@ -111,45 +110,11 @@ def _is_deeper(value: Any, levels: int) -> bool:
     return any(isinstance(each, dict | list) for each in layer)
 
 
-class HookServer:
-    """The webhook socket, from the moment it is made until it is stopped.
+class HookServer(Listener):
+    """The webhook socket.
 
     Its file may be opened to a group, such as that of a proxy: 0660, if the folder lets them through.
     """
 
     def __init__(self, hooks: Hooks, path: Path, env: Mapping[str, str] | None = None) -> None:
-        self._door = open_door(path, env or {}, name="hooks", mode=0o660)
-        self._server = GuestServer(
-            uvicorn.Config(
-                application(hooks),
-                http=PeerProtocol,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                date_header=False,
-                server_header=False,
-                headers=[("agentd-version", hooks.version)],
-                timeout_graceful_shutdown=LAST_WORDS,
-            )
-        )
-
-    @property
-    def path(self) -> Path:
-        return self._door.path
-
-    async def serve(self) -> None:
-        """Take webhooks until `stop`; then the socket's file goes, if it is ours."""
-        try:
-            await self._server.serve(sockets=[self._door.socket])
-        finally:
-            self._door.close()
-
-    async def ready(self) -> None:
-        """Return once senders get through."""
-        await self._server.listening.wait()
-
-    def stop(self) -> None:
-        """Take no more, and answer those under way; safe to repeat."""
-        self._server.should_exit = True
-        self._server.stopping.set()
+        super().__init__(application(hooks), open_door(path, env or {}, name="hooks", mode=0o660), hooks.version)

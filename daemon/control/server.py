@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
 
-import h11
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from daemon.control.binding import Endpoint, endpoint
-from daemon.control.door import open_door, peer
+from daemon.control.door import open_door
+from daemon.control.guest import Listener
 from daemon.control.openapi import streams
 from daemon.control.problems import (
-    MEDIA_TYPE,
     BadRequest,
     of_bad_request,
     of_daemon_error,
@@ -37,26 +30,6 @@ from daemon.control.sse import frames
 from daemon.control.surface import Surface
 from daemon.control.views import encoded
 from daemon.errors import DaemonError
-
-# Seconds an answer under way may take once we stop; streams end by themselves before that.
-LAST_WORDS = 3
-
-
-class PeerProtocol(H11Protocol):
-    """HTTP that knows who speaks, and answers nonsense in the API's own form."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        uid, pid = peer(transport.get_extra_info("socket"))
-        self.client = (f"uid:{uid}", pid or 0)
-
-    def send_400_response(self, msg: str) -> None:
-        body = json.dumps({"title": "Bad Request", "status": 400, "detail": msg, "code": "bad_request"}).encode()
-        headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", b"%d" % len(body))]
-        headers += [(b"connection", b"close"), *self.server_state.default_headers]
-        for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
-            self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
 
 
 class _Guard:
@@ -118,67 +91,17 @@ def _route(row: Endpoint, surface: Surface) -> Route:
     return route
 
 
-class Server:
-    """The control API on its socket, from the moment it is made until it is stopped.
+class Server(Listener):
+    """The control API on its socket.
 
     Making it opens the socket, so that a path that cannot be used is told before anything else starts.
     """
 
     def __init__(self, surface: Surface, socket: Path, env: Mapping[str, str] | None = None) -> None:
-        self._door = open_door(socket, env or {})
+        super().__init__(application(surface), open_door(socket, env or {}), surface.version)
         self._events = surface.events
-        self._uvicorn = GuestServer(
-            uvicorn.Config(
-                application(surface),
-                http=PeerProtocol,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                date_header=False,
-                server_header=False,
-                headers=[("agentd-version", surface.version)],
-                timeout_graceful_shutdown=LAST_WORDS,
-            )
-        )
-
-    @property
-    def path(self) -> Path:
-        return self._door.path
-
-    async def serve(self) -> None:
-        """Answer requests until `stop`; then the socket's file goes, if it is ours."""
-        try:
-            await self._uvicorn.serve(sockets=[self._door.socket])
-        finally:
-            self._door.close()
-
-    async def ready(self) -> None:
-        """Return once clients get through."""
-        await self._uvicorn.listening.wait()
 
     def stop(self) -> None:
         """End the streams, take no more requests, and finish those under way; safe to repeat."""
         self._events.close()
-        self._uvicorn.should_exit = True
-        self._uvicorn.stopping.set()
-
-
-class GuestServer(uvicorn.Server):
-    """uvicorn as a guest: it neither takes the signals nor wakes ten times a second."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listening, self.stopping = asyncio.Event(), asyncio.Event()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        await self.on_tick(0)  # once: it sets the headers of every answer
-        self.listening.set()
-
-    async def main_loop(self) -> None:
-        await self.stopping.wait()
+        super().stop()
