@@ -182,8 +182,9 @@ async def reindex_memory(surface: Surface) -> DoneView:
 
 
 async def check_memory(surface: Surface) -> SoundView:
-    """Check the index and compare it with what it was made of; a damaged one is made anew."""
-    faults = await _memory(surface).shelf.write(index.faults)
+    """Check the index, all of it, and compare it with what it was made of; a damaged one is made anew."""
+    shelf = _memory(surface).shelf
+    faults = await shelf.examine() or await shelf.write(index.faults)
     return SoundView(ok=not faults, faults=faults)
 
 

@@ -36,6 +36,7 @@ CREATE VIRTUAL TABLE memory_fts USING fts5 (
 
 _STATE = "memory.index"
 _BATCH = 500  # segments: about 50 ms
+_PROBES = 24
 _MERGED = 200  # pages written by a part of a merge
 
 # English whatever the locale, unlike strftime's.
@@ -231,6 +232,30 @@ def faults(connection: sqlite3.Connection) -> list[str]:
         (found.low_item, found.high_item, found.low, found.high),
     ).fetchone()
     return [] if indexed == texts else [f"the index holds {indexed} texts where there are {texts}"]
+
+
+def probe(connection: sqlite3.Connection) -> list[str]:
+    """Ask the index for some texts by their own words; return what is wrong. Cheap however big the store is."""
+    found = state(connection)
+    low, high = connection.execute("SELECT min(id), max(id) FROM memory_segment").fetchone()
+    rows: list[tuple[int, int, str]] = []
+    for part in range(_PROBES if high else 0):
+        rows += connection.execute(
+            "SELECT id, memory_run, text FROM memory_segment WHERE id >= ? AND superseded IS NULL ORDER BY id LIMIT 1",
+            (low + (high - low) * part // _PROBES,),
+        )
+    wanted = {id_: text for id_, run, text in rows if found.holds_run(run)}
+    items = connection.execute("SELECT -id, id, text FROM memory_item ORDER BY id DESC LIMIT ?", (_PROBES,))
+    wanted |= {id_: text for id_, item, text in items if found.holds_item(item)}
+    lost = [id_ for id_, text in wanted.items() if not _holds(connection, id_, text)]
+    return [f"the index does not know {len(lost)} of {len(wanted)} texts by their own words"] if lost else []
+
+
+def _holds(connection: sqlite3.Connection, id_: int, text: str) -> bool:
+    words = [word for word in index_text(text).split() if word.isalnum()][:3]
+    match = " AND ".join(f'body : "{word}"' for word in words)
+    query = "SELECT 1 FROM memory_fts WHERE memory_fts MATCH ? AND rowid = ?"
+    return not words or connection.execute(query, (match, id_)).fetchone() is not None
 
 
 def documents(rows: Sequence[Indexable], wanted: Container[int]) -> Iterator[Document]:

@@ -42,8 +42,12 @@ class Keeper:
 
     async def _daily(self) -> None:
         while True:
+            await self._do("examination", self._examine)
             await self._do("retention", self.retain)
             await asyncio.sleep(DAY)
+
+    async def _examine(self) -> None:
+        await self._memory.shelf.examine()
 
     async def retain(self) -> None:
         """Let go of what is too old, part by part, and give back the room that the log of the database takes."""

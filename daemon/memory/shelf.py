@@ -20,6 +20,8 @@ T = TypeVar("T")
 # Parts of a new index that are made before the work is tried again: a usual store is then complete, a big one half
 # a second further. The rest follows in the background.
 _AT_ONCE = 10
+# Texts whose index is checked in full: 50 ms, in which nobody else writes.
+_SMALL = 5_000
 
 
 class Shelf:
@@ -65,6 +67,16 @@ class Shelf:
         while not await self.write(index.rebuild_some):
             pass
 
+    async def examine(self) -> list[str]:
+        """Look whether the index is what it should be; a small one in full. One that is not is made anew."""
+        faults = await self.read(index.probe)
+        if not faults and await self.read(_is_small):
+            faults = await self.write(index.faults)
+        if faults:
+            log.warning("memory.index_damaged", error="; ".join(faults))
+            await self.renew()
+        return faults
+
     async def renew(self) -> None:
         """Throw the index away, begin a new one, and have the rest of it made in the background."""
         async with self._renewing:
@@ -94,6 +106,11 @@ class Shelf:
         except StoreDamaged:
             self._in_vain = True
             raise
+
+
+def _is_small(connection: sqlite3.Connection) -> bool:
+    (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_segment").fetchone()
+    return int(last) <= _SMALL
 
 
 def _may_be_the_index(error: Exception) -> bool:

@@ -90,7 +90,9 @@ def clock() -> Clock:
 @pytest.fixture
 async def library(tmp_path: Path, clock: Clock) -> AsyncIterator[Library]:
     database = await Database.open(tmp_path / "agentd.db")
-    yield Library(database, clock)
+    library = Library(database, clock)
+    await library.memory.open()
+    yield library
     await database.close()
 
 

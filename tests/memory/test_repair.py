@@ -1,0 +1,289 @@
+"""Bad luck and bad input: a clear answer each, and nothing lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from daemon.errors import ConfigError, Refused, StateBusy, StoreFull
+from daemon.memory import Memory, index
+from daemon.memory.memory import MAX_ITEM
+from daemon.store.database import MIGRATIONS, Database
+from daemon.store.lock import lock_state
+from tests.memory.conftest import Clock, Library
+
+
+async def filled(library: Library) -> None:
+    for n in range(30):
+        await library.run(
+            f"01{n}", f"run {n} begins", "All is well, as ever, on this fine machine.", f"walrus {n} ends"
+        )
+        await library.memory.store(f"key{n}", f"text {n} about badgers")
+
+
+def scribble_blocks(connection: sqlite3.Connection) -> None:
+    connection.execute("UPDATE memory_fts_data SET block = zeroblob(length(block)) WHERE id > 10")
+
+
+def scribble_structure(connection: sqlite3.Connection) -> None:
+    connection.execute("UPDATE memory_fts_data SET block = x'ffffffffffffffff' WHERE id = 10")
+
+
+def forget_texts(connection: sqlite3.Connection) -> None:
+    connection.execute("INSERT INTO memory_fts (memory_fts) VALUES ('delete-all')")
+
+
+def lose_a_table(connection: sqlite3.Connection) -> None:
+    connection.execute("DROP TABLE memory_fts_data")
+
+
+def lose_the_config(connection: sqlite3.Connection) -> None:
+    connection.execute("DROP TABLE memory_fts_config")
+
+
+def lose_all(connection: sqlite3.Connection) -> None:
+    connection.execute("DROP TABLE memory_fts")
+
+
+DAMAGES = (scribble_structure, lose_a_table, lose_the_config, lose_all)
+
+
+async def damaged(library: Library, damage: Callable[[sqlite3.Connection], None]) -> Library:
+    """Return the library opened again on a file that was damaged meanwhile."""
+    await library.db.close()
+    connection = sqlite3.connect(library.db.path)
+    damage(connection)
+    connection.commit()
+    connection.close()
+    again = Library(await Database.open(library.db.path), library.clock)
+    await again.memory.open()
+    return again
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_damaged_index_is_made_anew_by_whoever_searches(library: Library, damage: Callable[..., None]) -> None:
+    await filled(library)
+    again = await damaged(library, damage)
+    assert await again.found("walrus 17", 1) == ["walrus 17 ends"]
+    assert await again.found("badgers in text 3", 1) == ["text 3 about badgers"]
+    await again.memory.refresh()
+    assert await again.db.write(index.faults) == []
+    await again.db.close()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_damaged_index_is_made_anew_by_whoever_writes(library: Library, damage: Callable[..., None]) -> None:
+    await filled(library)
+    again = await damaged(library, damage)
+    await asyncio.gather(
+        again.memory.store("new", "a quokka came in"),
+        again.run("02", "an ibex came in"),
+        again.memory.forget("key3"),
+    )
+    assert await again.found("quokka") == ["a quokka came in"]
+    assert await again.found("ibex", 1) == ["an ibex came in"]
+    await again.memory.refresh()
+    assert await again.db.write(index.faults) == []
+    await again.db.close()
+
+
+@pytest.mark.parametrize("damage", [scribble_blocks, forget_texts])
+async def test_damage_that_nobody_stumbles_over_is_found_by_a_look(
+    library: Library, damage: Callable[..., None]
+) -> None:
+    await filled(library)
+    again = await damaged(library, damage)
+    assert await again.memory.shelf.examine() != []
+    assert await again.memory.shelf.examine() == []
+    assert await again.found("walrus 17", 1) == ["walrus 17 ends"]
+    await again.memory.refresh()
+    assert await again.db.write(index.faults) == []
+    await again.db.close()
+
+
+async def test_a_corrupted_page_of_the_index_loses_nothing(library: Library) -> None:
+    await filled(library)
+    pages: list[int] = []
+
+    def torn(connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        try:
+            found = connection.execute("SELECT pageno FROM dbstat WHERE name = 'memory_fts_data'").fetchall()
+        except sqlite3.OperationalError:
+            pytest.skip("this SQLite cannot tell which page is whose (dbstat)")
+        pages.extend(page for (page,) in found)
+
+    await library.db.close()
+    connection = sqlite3.connect(library.db.path)
+    torn(connection)
+    connection.close()
+    with library.db.path.open("r+b") as file:
+        for page in pages:
+            file.seek((page - 1) * 4096)
+            file.write(b"\xde\xad\xbe\xef" * 1024)
+    again = Library(await Database.open(library.db.path), library.clock)
+    await again.memory.open()
+    assert await again.found("walrus 17", 1) == ["walrus 17 ends"]
+    await again.memory.refresh()
+    assert await again.db.write(index.faults) == []
+    assert len(await again.memory.items()) == 30
+    assert await again.db.apart(lambda found: found.execute("PRAGMA integrity_check").fetchone()) == ("ok",)
+    await again.db.close()
+
+
+async def test_damage_elsewhere_is_said_and_not_blamed_on_the_index_for_ever(library: Library) -> None:
+    await filled(library)
+    await library.db.close()
+    connection = sqlite3.connect(library.db.path)
+    try:
+        pages = connection.execute("SELECT pageno FROM dbstat WHERE name = 'memory_item'").fetchall()
+    except sqlite3.OperationalError:
+        pytest.skip("this SQLite cannot tell which page is whose (dbstat)")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    connection.close()
+    with library.db.path.open("r+b") as file:
+        file.seek((pages[0][0] - 1) * 4096)
+        file.write(b"\xde\xad\xbe\xef" * 1024)
+    database = await Database.open(library.db.path)
+    memory = Memory(database, clock=library.clock)
+    for _ in range(3):
+        with pytest.raises(StoreFull, match="the file is damaged; stop the daemon and restore a backup"):
+            await memory.get("key1")
+    await database.close()
+
+
+async def test_the_index_is_declared_once(library: Library) -> None:
+    def declared(connection: sqlite3.Connection) -> str:
+        (sql,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'memory_fts'").fetchone()
+        return " ".join(sql.split())
+
+    assert await library.db.read(declared) == " ".join(index.CREATE.split())
+
+
+async def test_a_database_of_a_newer_version_is_left_alone_and_said_so(library: Library) -> None:
+    await filled(library)
+    await library.db.write(lambda connection: connection.execute("INSERT INTO migration VALUES (999, 'later', 0)"))
+    await library.db.close()
+    before = library.db.path.read_bytes()
+    with pytest.raises(ConfigError, match="was written by a newer version of agentd .schema 999"):
+        await Database.open(library.db.path)
+    assert library.db.path.read_bytes() == before
+
+
+async def test_an_index_of_other_rules_is_emptied_before_anything_is_written(library: Library) -> None:
+    await filled(library)
+    state = json.dumps([0, 0, 0, 0, 0])
+    await library.db.write(
+        lambda connection: connection.execute("UPDATE meta SET value = ? WHERE key = 'memory.index'", (state,))
+    )
+    memory = Memory(library.db, clock=library.clock)
+    await memory.open()
+    assert await library.indexed() == 0
+    await memory.store("key3", "text 3 about otters")  # an item whose turn has not come yet
+    await memory.forget("key4")
+    await memory.refresh()
+    assert await library.db.write(index.faults) == []
+    assert [chunk.content for chunk in await memory.retrieve("otters")] == ["text 3 about otters"]
+
+
+LOCKER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+connection.execute("INSERT INTO meta VALUES ('other', 'process')")
+print("locked", flush=True)
+sys.stdin.read()
+connection.execute("COMMIT")
+"""
+
+
+async def test_two_processes_that_write_wait_for_each_other(library: Library) -> None:
+    other = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-c", LOCKER, str(library.db.path)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert other.stdout and other.stdin
+    assert await other.stdout.readline() == b"locked\n"
+    kept = asyncio.create_task(library.memory.store("mine", "a quokka"))
+    assert await library.found("quokka") == []  # reading goes on
+    other.stdin.close()
+    await other.wait()
+    await kept
+    assert await library.found("quokka") == ["a quokka"]
+    theirs = await library.db.read(lambda each: each.execute("SELECT value FROM meta WHERE key = 'other'").fetchone())
+    assert theirs == ("process",)
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from daemon.store.lock import lock_state
+lock = lock_state(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_two_daemons_do_not_share_a_memory(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    other = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-c", HOLDER, str(tmp_path)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(MIGRATIONS.parents[2])},
+    )
+    assert other.stdout and other.stdin
+    assert await other.stdout.readline() == b"held\n"
+    with pytest.raises(StateBusy, match=f"is in use by process {other.pid}"):
+        lock_state(tmp_path)
+    other.stdin.close()
+    await other.wait()
+
+
+async def test_ten_megabytes_are_no_item_but_a_run_may_have_said_them(library: Library) -> None:
+    huge = "The walrus sings. " + "la " * 3_400_000 + "Then the badger sleeps."
+    with pytest.raises(Refused, match=f"an item holds at most {MAX_ITEM} characters, this has {len(huge)}"):
+        await library.memory.store("song", huge)
+    await library.run("01A", "before", huge, "after")
+    assert (await library.found("walrus sings", 1))[0].startswith("The walrus sings.")
+    assert (await library.found("badger sleeps", 1))[0].endswith("Then the badger sleeps.")
+    texts = await library.db.read(lambda each: each.execute("SELECT sum(length(text)) FROM memory_segment").fetchone())
+    assert texts[0] < 25_000
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        *('"', "' OR 1=1 --", "walrus AND", "NEAR(walrus, 3)", "body: walrus", "^walrus*", "walrus NOT -", "(walrus"),
+        *("walrus\0wolf", "walrus \ud83d", "\ud800", "{walrus}", "a" * 100_000, "walrus " * 10_000, "walrus\u202e"),
+    ],
+)
+async def test_whatever_is_asked_is_a_question_and_no_syntax(library: Library, question: str) -> None:
+    await library.run("01A", "There is a walrus.", "And an otter.")
+    found = await library.found(question, 1)
+    assert found == (["There is a walrus."] if "walrus" in question else [])
+
+
+async def test_texts_of_nul_and_half_characters_are_kept_found_and_forgotten(library: Library) -> None:
+    await library.run("01A", "wal\0rus \udcff badger", "\0", "\ud800")
+    assert (await library.found("badger", 1))[0].endswith("? badger")
+    assert await library.db.write(index.faults) == []
+
+
+async def test_a_clock_that_went_back_hurts_nothing(library: Library, clock: Clock) -> None:
+    await library.memory.store("a", "walrus one")
+    clock.turn(days=-400)
+    await library.memory.store("a", "walrus two")
+    await library.run("01A", "walrus three")
+    assert await library.found("walrus two yesterday", 1) == ["walrus two"]
+    assert await library.db.write(index.faults) == []

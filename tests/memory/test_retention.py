@@ -1,0 +1,97 @@
+"""What goes by itself after a while, and what stays."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+
+from daemon.memory import Segment, index
+from daemon.memory.keeper import Keeper
+from daemon.memory.retention import HEAD, Retention, retain_some
+from daemon.models import SegmentType
+from tests.memory.conftest import Library
+
+LONG = "The beginning names a walrus. " + "And so it goes on. " * 30 + "The end names an otter."
+
+
+async def kept_for(library: Library, **days: int) -> None:
+    """Let retention do all it has to."""
+    wanted = Retention(**{name: timedelta(days=number) for name, number in days.items()})
+    await Keeper(library.memory, clock=library.clock, retention=lambda: wanted).retain()
+    assert await library.db.write(index.faults) == []
+
+
+async def with_a_run(library: Library) -> None:
+    at = library.clock.now
+    kinds = (SegmentType.USER_MESSAGE, SegmentType.REASONING, SegmentType.TOOL_RESULT, SegmentType.RESPONSE)
+    segments = [
+        Segment(iteration=0, segment=n, type=kind, timestamp=at, text=f"{kind}: {LONG}") for n, kind in enumerate(kinds)
+    ]
+    await library.archive("01A", segments)
+
+
+async def lengths(library: Library) -> dict[str, int]:
+    rows = await library.db.read(lambda each: each.execute("SELECT type, length(text) FROM memory_segment").fetchall())
+    return dict(rows)
+
+
+async def test_outputs_of_tools_and_thoughts_become_their_beginnings(library: Library) -> None:
+    await with_a_run(library)
+    library.clock.turn(days=40)
+    await kept_for(library, tools=90, reasoning=30)
+    found = await lengths(library)
+    assert found["reasoning"] == HEAD
+    assert found["tool_result"] > HEAD
+    library.clock.turn(days=60)
+    await kept_for(library, tools=90, reasoning=30)
+    found = await lengths(library)
+    assert found["tool_result"] == HEAD
+    assert min(found["user_message"], found["response"]) > HEAD
+    assert len(await library.found("walrus")) == 4  # at their anchors they are found as before
+    assert len([text for text in await library.found("otter") if text.startswith(("reasoning", "tool_result"))]) == 0
+
+
+async def test_what_was_seen_to_is_not_looked_at_again_and_later_runs_are(library: Library) -> None:
+    await with_a_run(library)
+    library.clock.turn(days=100)
+    await kept_for(library, tools=90)
+    library.clock.turn(days=1)
+    await library.run("02", LONG, type=SegmentType.TOOL_RESULT)
+    await kept_for(library, tools=90)
+    assert await library.found("otter", 20) != []
+    library.clock.turn(days=100)
+    await kept_for(library, tools=90)
+    assert len(await library.found("walrus")) == 5
+
+
+async def test_notes_of_the_day_go_and_pinned_ones_stay(library: Library) -> None:
+    for key, category in (("a", "daily"), ("b", "daily"), ("c", "conversation"), ("d", "core")):
+        await library.memory.store(key, f"walrus {key}", category=category)
+    await library.memory.pin("b")
+    library.clock.turn(days=10)
+    await library.memory.store("e", "walrus e", category="daily")
+    await kept_for(library, daily=7, conversation=20)
+    assert sorted(item.key for item in await library.memory.items()) == ["b", "c", "d", "e"]
+    library.clock.turn(days=15)
+    await library.memory.pin("b", False)
+    await kept_for(library, daily=7, conversation=20)
+    assert sorted(item.key for item in await library.memory.items()) == ["d"]
+
+
+async def test_old_runs_go_if_that_is_wanted(library: Library) -> None:
+    for n in range(450):
+        library.clock.turn(hours=1)
+        await library.run(f"01{n}", f"walrus number {n}", routine=f"r{n}")
+    await kept_for(library, runs=5)
+    assert await library.indexed() == 121
+    await kept_for(library)
+    assert await library.indexed() == 121
+
+
+async def test_a_part_of_the_work_is_small_and_says_whether_more_is_left(library: Library) -> None:
+    for n in range(450):
+        await library.run(f"01{n}", LONG, type=SegmentType.TOOL_RESULT, routine=f"r{n}")
+    library.clock.turn(days=100)
+    work = partial(retain_some, wanted=Retention(tools=timedelta(days=90)), now=library.clock.now)
+    assert [await library.db.write(work) for _ in range(4)] == [False, False, True, True]
+    assert await library.db.write(index.faults) == []

@@ -1,0 +1,93 @@
+"""What a question means by yesterday, in both languages."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from daemon.memory.times import span
+from tests.memory.conftest import START, Library
+
+BERLIN = ZoneInfo("Europe/Berlin")
+NOW = datetime(2026, 3, 4, 10, 0, tzinfo=BERLIN)  # a Wednesday
+
+
+@pytest.mark.parametrize(
+    ("question", "begin", "end"),
+    [
+        ("what broke today?", "2026-03-04", "2026-03-05"),
+        ("what broke yesterday?", "2026-03-03", "2026-03-04"),
+        ("the day before yesterday", "2026-03-02", "2026-03-03"),
+        ("who called last night", "2026-03-03", "2026-03-04"),
+        ("the backup three days ago", "2026-03-01", "2026-03-02"),
+        ("a couple of days ago", "2026-03-02", "2026-03-03"),
+        ("two weeks ago", "2026-02-16", "2026-02-23"),
+        ("one month ago", "2026-02-01", "2026-03-01"),
+        ("2 years ago", "2024-01-01", "2025-01-01"),
+        ("in the last 3 days", "2026-03-01T10:00", "2026-03-04T10:00"),
+        ("this week", "2026-03-02", "2026-03-09"),
+        ("last week", "2026-02-23", "2026-03-02"),
+        ("last month", "2026-02-01", "2026-03-01"),
+        ("this year", "2026-01-01", "2027-01-01"),
+        ("last weekend", "2026-02-28", "2026-03-02"),
+        ("what happened on Monday", "2026-03-02", "2026-03-03"),
+        ("last Wednesday", "2026-02-25", "2026-02-26"),
+        ("今天的备份", "2026-03-04", "2026-03-05"),
+        ("昨天的备份失败了吗", "2026-03-03", "2026-03-04"),
+        ("前天", "2026-03-02", "2026-03-03"),
+        ("大前天", "2026-03-01", "2026-03-02"),
+        ("三天前", "2026-03-01", "2026-03-02"),
+        ("两周前", "2026-02-16", "2026-02-23"),
+        ("十二个月前", "2025-03-01", "2025-04-01"),
+        ("最近七天", "2026-02-25T10:00", "2026-03-04T10:00"),
+        ("上周", "2026-02-23", "2026-03-02"),
+        ("上上周", "2026-02-16", "2026-02-23"),
+        ("上个月的报告", "2026-02-01", "2026-03-01"),
+        ("去年", "2025-01-01", "2026-01-01"),
+        ("上周三", "2026-02-25", "2026-02-26"),
+        ("星期一", "2026-03-02", "2026-03-03"),
+        ("周末", "2026-02-28", "2026-03-02"),
+    ],
+)
+def test_a_time_named_by_its_distance_is_a_stretch_of_days(question: str, begin: str, end: str) -> None:
+    found = span(question, NOW)
+    assert found is not None
+    assert (found.begin, found.end) == tuple(
+        datetime.fromisoformat(text).replace(tzinfo=BERLIN) for text in (begin, end)
+    )
+    assert found.words in question
+
+
+@pytest.mark.parametrize(
+    "question", ["", "the lasting weekly report", "in 2024", "12 March", "2025年3月", "agoraphobia"]
+)
+def test_other_questions_name_none(question: str) -> None:
+    assert span(question, NOW) is None
+
+
+def test_a_day_has_23_hours_when_the_clock_is_put_forward() -> None:
+    found = span("yesterday", datetime(2026, 3, 30, 9, 0, tzinfo=BERLIN))
+    assert found is not None
+    assert found.end.astimezone(ZoneInfo("UTC")) - found.begin.astimezone(ZoneInfo("UTC")) == timedelta(hours=23)
+
+
+def test_a_time_before_all_time_is_none() -> None:
+    assert span("999 years ago", NOW.replace(year=400)) is None
+
+
+async def test_who_asks_about_yesterday_hears_of_yesterday_first(library: Library) -> None:
+    for day in range(10):
+        library.clock.now = START + timedelta(days=day)
+        await library.run(f"01{day}", f"The backup number {day} took {day + 20} minutes.", routine=f"r{day}")
+    assert await library.found("how long did the backup take yesterday?", 1) == ["The backup number 8 took 28 minutes."]
+    assert await library.found("备份 昨天", 1) == ["The backup number 8 took 28 minutes."]
+    assert len(await library.found("how long did the backup take yesterday?")) == 10  # the others are not left out
+
+
+async def test_a_question_for_a_day_alone_is_answered(library: Library) -> None:
+    for day in range(5):
+        library.clock.now = START + timedelta(days=day)
+        await library.run(f"01{day}", f"Pump {day} was oiled.", routine=f"r{day}")
+    assert (await library.found("what happened three days ago?", 1)) == ["Pump 1 was oiled."]
