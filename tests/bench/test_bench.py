@@ -8,7 +8,7 @@ from tests.bench.measure import Effort, Row, in_turns, percentile, ratio, table
 SMALLEST = Effort(rounds=1, size=0.004)
 
 # These wait by the clock: one watches for a while, the other for the next instant at which all is due.
-SLOW = {"idle", "routines-due"}
+SLOW = {"idle", "routines-due", "fire"}
 
 
 @pytest.mark.parametrize("name", sorted(ROWS.keys() - SLOW))
