@@ -8,8 +8,8 @@ from daemon.memory.alike import Folder
 from tests.memory.conftest import Library
 
 GREETING = (
-    "Good morning! All systems are running well, every backup is complete, no disk is near its limit, the updates are in"
-    " place and nothing needs your attention"
+    "Good morning! All systems are running well, every backup is complete, no disk is near its limit, the updates are"
+    " in place and nothing needs your attention"
 )
 
 

@@ -172,7 +172,7 @@ async def test_a_database_of_a_newer_version_is_left_alone_and_said_so(library: 
     await library.db.write(lambda connection: connection.execute("INSERT INTO migration VALUES (999, 'later', 0)"))
     await library.db.close()
     before = library.db.path.read_bytes()
-    with pytest.raises(ConfigError, match="was written by a newer version of agentd .schema 999"):
+    with pytest.raises(ConfigError, match="was written by a newer version of agentd"):
         await Database.open(library.db.path)
     assert library.db.path.read_bytes() == before
 
