@@ -262,9 +262,7 @@ def test_the_secret_of_webhooks_is_read_from_its_file(load: Any, tmp_path: Path,
 
 
 @pytest.mark.parametrize("secret", ["whsec_c2hvcnQ=", "not base64, but a sentence that is long enough", "", "ü" * 40])
-def test_a_secret_that_signs_nothing_is_refused_with_a_way_to_make_one(
-    load: Any, tmp_path: Path, secret: str
-) -> None:
+def test_a_secret_that_signs_nothing_is_refused_with_a_way_to_make_one(load: Any, tmp_path: Path, secret: str) -> None:
     (tmp_path / "hooks.secret").write_text(secret)
     (tmp_path / "hooks.secret").chmod(0o600)
     (line,) = lines_of(load('[hooks]\nsecret_file = "hooks.secret"').hooks_secret)
