@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from shlex import join
 
 from daemon.config import Config, load_config
 from daemon.definitions import display, read_toml
@@ -15,7 +16,7 @@ from daemon.errors import ConfigError, Fault
 from daemon.places import find_state, looked_at, user_home
 from daemon.policy import Policy
 from daemon.providers import create_provider
-from daemon.routines import against, load_folder
+from daemon.routines import Routine, against, load_folder
 
 # The tools that ship with us; a test compares them with those of a real daemon, which is too much to start for a check.
 TOOLS = frozenset(
@@ -68,8 +69,9 @@ def examine(file: Path, *, env: Mapping[str, str], state: Path, tools: Collectio
     except ConfigError as error:
         found.faults += error.faults
         config, providers = _rest_of(file)
+    policy = None
     try:
-        Policy.load(config.policy_path, workspace=config.workspace_path(state))
+        policy = Policy.load(config.policy_path, workspace=config.workspace_path(state))
         found.checked.append(_near(config.policy_path))
     except ConfigError as error:
         found.faults += error.faults
@@ -83,6 +85,7 @@ def examine(file: Path, *, env: Mapping[str, str], state: Path, tools: Collectio
     found.checked.append(f"{_counted(len(loaded.routines), 'routine')}{f' ({names})' if names else ''}")
     used = {config.provider} | {n for r in loaded.routines.values() for n in (r.run.provider, *r.run.fallback) if n}
     found.notes += _missing_keys(config, used & config.provider_names, env)
+    found.notes += _closed_gates(policy, loaded.routines.values()) if policy else []
     return found
 
 
@@ -117,6 +120,17 @@ def _missing_keys(config: Config, names: Collection[str], env: Mapping[str, str]
             config.secret(name, env)
         except ConfigError as error:
             notes += [str(fault) for fault in error.faults]
+    return notes
+
+
+def _closed_gates(policy: Policy, routines: Iterable[Routine]) -> list[str]:
+    """Return a note for each gate whose command the policy does not allow: all runs of that routine would fail."""
+    notes = []
+    for routine in routines:
+        command = {"command": join(routine.gate.command)}
+        if routine.gate.command and not (verdict := policy.judge("shell", command, routine=routine.name)).allows:
+            file = display(routine.path or f"{routine.name}.toml")
+            notes.append(f"{file}: gate.command: the policy does not allow it: {verdict.reason} ({verdict.rule})")
     return notes
 
 

@@ -36,7 +36,7 @@ class Because:
     slot: datetime | None
     """None where the moment is none of the routine's."""
     outcome: str
-    """An Outcome, or: not_yet, undecided, before_baseline, disabled, never_due."""
+    """An Outcome, or: not_yet, undecided, before_baseline, disabled, elsewhere, never_due."""
     reason: Reason | None = None
     rule: str
     """The key or the fact that decided it."""
@@ -60,6 +60,8 @@ class Question:
     """The scheduled row after them."""
     run: Run | None
     """Of the row that has one."""
+    elsewhere: str = ""
+    """Why the routine is not for this machine, if it is not."""
 
     @property
     def name(self) -> str:
@@ -251,6 +253,8 @@ def _from_schedule(q: Question, slot: datetime) -> Because:
     if not q.routine.enabled:
         rule = "enabled = false"
         return because("disabled", rule, f"does not start at {q.at(slot)}: its file says {rule}")
+    if q.elsewhere:
+        return because("elsewhere", q.elsewhere, f"does not start here at {q.at(slot)}: {q.elsewhere}")
     start = slot + q.schedule.delay
     if start > q.now:
         soon = f"is not due until {q.at(slot)}, in {_about(slot - q.now)}"

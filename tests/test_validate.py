@@ -41,6 +41,15 @@ def test_with_no_problem_it_says_what_was_looked_at(folder: Path, capsys: pytest
     )
 
 
+def test_a_gate_whose_command_the_policy_forbids_is_told_before_it_fails(folder: Path) -> None:
+    for name, command in (("may", '["test", "-s", "inbox/todo"]'), ("may-not", '["rm", "-rf", "inbox"]')):
+        (folder / f"routines/{name}.toml").write_text(f'[run]\nprompt = "x"\n[gate]\ncommand = {command}\n')
+    found = examine(folder / "config.toml", env={}, state=folder / "state", tools=TOOLS)
+    assert found.faults == []
+    (note,) = found.notes
+    assert note.startswith(f"{folder}/routines/may-not.toml: gate.command: the policy does not allow it: ")
+
+
 def test_the_same_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "routines" / "typo.toml").write_text('[run]\nprompt = "x"\nprovider = "claud"\n')
     assert check_all(folder / "config.toml", json=True, env={}) == 1

@@ -34,7 +34,7 @@ def run(status: Status, **more: Any) -> Run:
 
 
 def asked(moment: str, *, now: str = "05 12:00", rows: Any = (), following: Any = None, lived: Run | None = None,
-          baseline: str = "01 00:00", state: Any = None, seconds: int = 60, **words: Any) -> Because:  # fmt: skip
+          baseline: str = "01 00:00", state: Any = None, seconds: int = 60, elsewhere: str = "", **words: Any) -> Because:  # fmt: skip
     """Ask why about a minute of January; by default about a routine that runs at nine each day, in UTC."""
     made = routine(**{"trigger": {"cron": "0 9 * * *", "timezone": "UTC"}, **words})
     kept = {"name": "daily", "schedule_key": "k", "baseline": at(baseline), "paused": False, **(state or {})}
@@ -49,6 +49,7 @@ def asked(moment: str, *, now: str = "05 12:00", rows: Any = (), following: Any 
             rows=rows,
             following=following,
             run=lived,
+            elsewhere=elsewhere,
         )
     )
 
@@ -262,6 +263,14 @@ def test_one_sentence_names_the_rule(given: dict[str, Any], outcome: str, senten
     assert because.sentence == sentence.replace("@", "Fri 02 Jan 09:00 UTC")
     assert because.outcome == outcome
     assert because.rule in because.sentence or because.rule == "the ledger"
+
+
+def test_on_another_machine_it_says_which_ones_it_is_for() -> None:
+    because = asked("02 09:00", elsewhere="not on this machine: desk is none of box-*")
+    assert because.outcome == "elsewhere"
+    assert because.sentence == (
+        "daily does not start here at Fri 02 Jan 09:00 UTC: not on this machine: desk is none of box-*."
+    )
 
 
 def test_a_slot_that_waits_for_its_spread_says_when_it_starts() -> None:

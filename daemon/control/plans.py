@@ -68,6 +68,7 @@ async def why(surface: Surface, *, name: str, at: str | None = None) -> WhyView:
             rows=rows,
             following=after[0] if after else None,
             run=await journal.get(run_id) if run_id else None,
+            elsewhere=surface.elsewhere(routine),
         )
     )
     return WhyView(

@@ -189,7 +189,7 @@ class WhyView(TypedDict):
     slot: str | None
     """Null where the moment is none of the routine's."""
     outcome: str
-    """ran, late, caught_up, skipped, missed, not_yet, undecided, before_baseline, disabled or never_due"""
+    """ran, late, caught_up, skipped, missed, not_yet, undecided, before_baseline, disabled, elsewhere or never_due"""
     reason: str | None
     rule: str
     sentence: str
