@@ -33,8 +33,19 @@ def run(status: Status, **more: Any) -> Run:
     return Run(id="01ABCDEFGHJKMNPQRSTVWXYZ12", status=status, **{**fields, **more})
 
 
-def asked(moment: str, *, now: str = "05 12:00", rows: Any = (), following: Any = None, lived: Run | None = None,
-          baseline: str = "01 00:00", state: Any = None, seconds: int = 60, elsewhere: str = "", **words: Any) -> Because:  # fmt: skip
+def asked(
+    moment: str,
+    *,
+    now: str = "05 12:00",
+    rows: Any = (),
+    following: Any = None,
+    lived: Run | None = None,
+    baseline: str = "01 00:00",
+    state: Any = None,
+    seconds: int = 60,
+    elsewhere: str = "",
+    **words: Any,
+) -> Because:
     """Ask why about a minute of January; by default about a routine that runs at nine each day, in UTC."""
     made = routine(**{"trigger": {"cron": "0 9 * * *", "timezone": "UTC"}, **words})
     kept = {"name": "daily", "schedule_key": "k", "baseline": at(baseline), "paused": False, **(state or {})}
