@@ -108,6 +108,8 @@ def merge(page: Page, base: Mapping[str, str], items: Mapping[str, Item], now: d
         item = items.get(key)
         if not text or (item and text == item.content) or digest(text) == base.get(key):
             continue  # as it was, or emptied, which says as little as a missing section
+        if item and not page.whole and item.content.startswith(text):
+            continue  # where a torn file ends
         keep[key] = text
         if item and digest(item.content) != base.get(key):
             aside[f"{key[:150]} (before {now:%Y-%m-%d %H:%M:%S})"] = item.content

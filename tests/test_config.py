@@ -281,3 +281,29 @@ def test_a_key_cannot_be_printed(load: Any) -> None:
     config = load(CLAUDE + f'api_key = "{CANARY}"')
     for text in (repr(config), str(config), config.model_dump_json(), repr(config.secret("claude", {}))):
         assert "canary" not in text
+
+
+def test_an_embedder_that_lacks_something_is_told_what(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text('[memory]\nembedder = "openai_compatible"\nmodel = "m"\n')
+    with pytest.raises(ConfigError, match=r"memory.base_url: is missing; embedder openai_compatible needs it"):
+        load_config(path)
+    path.write_text('[memory]\nembedder = "onnx"\n')
+    with pytest.raises(ConfigError, match=r"memory.model_file: is missing; embedder onnx needs it"):
+        load_config(path)
+
+
+def test_the_embedders_key_is_looked_for_like_a_providers(tmp_path):
+    path = tmp_path / "config.toml"
+    text = '[memory]\nembedder = "openai_compatible"\nmodel = "m"\nbase_url = "http://127.0.0.1:1/v1"\n'
+    path.write_text(text)
+    assert load_config(path).memory_secret({}) is None
+    path.write_text(text + 'api_key_env = "EMBED_KEY"\n')
+    with pytest.raises(ConfigError, match=r"config.toml: memory.api_key_env: the environment variable EMBED_KEY"):
+        load_config(path).memory_secret({})
+    secret = load_config(path).memory_secret({"EMBED_KEY": "abc"})
+    assert secret is not None and secret.get_secret_value() == "abc"
+    path.write_text(text + 'api_key = "abc"\n')
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match=r"memory.api_key: others may read or write the key"):
+        load_config(path)

@@ -185,3 +185,43 @@ async def test_stats_pin_check_and_reindex_answer_in_a_line(home) -> None:
     assert (await home.agentctl("memory", "check")).out == "the index is as it should be\n"
     assert (await home.agentctl("memory", "show", "shed:lock")).out.endswith(f"{SECRET}\n")
     assert (await home.agentctl("memory")).code == 2
+
+
+async def test_a_summary_is_asked_for_where_it_is_wanted_and_what_it_costs_is_the_runs(home) -> None:
+    made = json.dumps(
+        {"summary": "The shed was looked after.", "facts": [{"text": "Anna Weber owns the shed.", "from": 1}]}
+    )
+    reply = f"{{ text = {json.dumps(made)}, usage = {{ input = 100, output = 20 }} }}"
+    config = CONFIG.format(replies=f'["She owns it and all is well.", {reply}]') + "[memory]\nsummarise = true\n"
+    home.write("config.toml", config)
+    home.write("policy.toml", POLICY)
+    home.routine("daily", AGENT.format(prompt="Look after the shed."))
+    await home.start()
+    run = await lived(home)
+    hit, *_ = (await home.agentctl("memory", "search", "who owns the shed? Anna Weber", "--json")).json["items"]
+    assert hit["text"] == "Anna Weber owns the shed."
+    assert hit["anchor"]["type"] == "summary"
+    around = (await home.agentctl("memory", "search", "Anna Weber", "--expand", "1")).out
+    assert "She owns it and all is well." in around
+    items = {each["key"]: each["text"] for each in (await home.agentctl("memory", "list", "--json")).json["items"]}
+    assert items[f"run:{run}"].endswith("The shed was looked after.")
+    usage = (await home.agentctl("inspect", run, "--json")).json["usage"]
+    assert usage["input"] >= 100
+    assert usage["output"] >= 20
+
+
+async def test_a_person_edits_memory_in_a_file(home) -> None:
+    home.write(
+        "config.toml", CONFIG.format(replies=f"[{storing('user:tea', 'Green tea')}]") + "[memory]\nmirror = true\n"
+    )
+    home.write("policy.toml", POLICY)
+    home.routine("daily", AGENT.format(prompt="Look after the shed."))
+    await home.start()
+    await home.agentctl("run", "daily")
+    file = home.workspace / "MEMORY.md"
+    while not file.exists() or "## user:tea" not in file.read_text():
+        await home.agentctl("status")
+    file.write_text(file.read_text().replace("Green tea", "Black tea"))
+    while "Black tea" not in (await home.agentctl("memory", "list")).out:
+        pass
+    assert "Black tea" in file.read_text()

@@ -133,3 +133,11 @@ def test_each_tool_tells_a_model_what_it_does_and_what_each_argument_means(tmp_p
         "memory_expand": (True, True),
         "memory_forget": (False, True),
     }
+
+
+async def test_a_question_of_several_parts_is_asked_in_parts(desk: Desk) -> None:
+    await archived(desk, "Anna lives in Oslo.", *(f"Anna likes number {n}." for n in range(12)), "Oslo has a fjord.")
+    parts = await desk.call("memory_recall", query="Where does Anna live?", also=["fjord"], limit=2)
+    assert {each["text"] for each in json.loads(parts.text)} == {"Oslo has a fjord.", "Anna lives in Oslo."}
+    many = await desk.call("memory_recall", query="x", also=["a"] * 9)
+    assert "`also`" in many.text
