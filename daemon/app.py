@@ -475,7 +475,7 @@ class App:
             await self.executor.submit_all(await self._left_over())
             await self.engine.start(loaded)
             gc.collect()
-            gc.freeze()  # what is here stays; walking it again and again would hold the loop up 0.1 s for 10,000 routines
+            gc.freeze()  # what is here stays; walking it again would hold the loop up 0.1 s for 10,000 routines
             self._tasks = tasks
             await self._open_hooks()
             await server.ready()
