@@ -27,7 +27,7 @@ from apscheduler.triggers.base import BaseTrigger  # type: ignore[import-untyped
 from daemon.clock import Clock, machine_id
 from daemon.errands import Errands
 from daemon.errors import ConfigError, NotFound, Refused
-from daemon.ledger import SLICE, Ledger, schedule_of, sliced
+from daemon.ledger import AHEAD, SLICE, Ledger, schedule_of, sliced
 from daemon.models import Run, new_id
 from daemon.occasions import Occasions
 from daemon.routines import Changes, Loaded, Routine, circles, diff
@@ -71,7 +71,7 @@ class RoutineEngine:
         self._alarm: _Alarm | None = None
         self._faults: Mapping[str, ConfigError] = {}
         self._slots = Errands(
-            "slot claims", self._ledger.settle, retry=RETRY, session=self._ledger.open, at_once=8 * SLICE
+            "slot claims", self._ledger.settle, retry=RETRY, session=self._ledger.open, at_once=2 * AHEAD * SLICE
         )
         self._files = Errands("file claims", self._take_files, retry=RETRY)
         self._ends = Errands("chain claims", self._answer_ends, retry=RETRY, session=self._ledger.open)

@@ -31,7 +31,7 @@ log = structlog.get_logger()
 # So many at a time: 10,000 at once would stall the loop.
 SLICE = 250
 # So many slices may be on their way to the disk: they share a commit, and the loop is not a second ahead of it.
-AHEAD = 4
+AHEAD = 8
 OPERATOR_SEEN = "operator_seen"
 # A schedule key that no routine has: who comes back from it gets a new baseline.
 FORGOTTEN = ""

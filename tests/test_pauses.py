@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from daemon.due import LONGEST_APART, apart, back_off, put_off
 from daemon.models import Run, Status
 from tests.clockwork import HALF_HOURLY, House, at, routine
+from tests.story import Home, Vendor
 
 MINUTELY = {"cron": "* * * * *"}
 
@@ -243,3 +245,35 @@ def test_lots_fall_all_over_the_back_off() -> None:
 
 def test_late_runs_never_wait_longer_than_there_is_sense_in() -> None:
     assert [apart(n).total_seconds() for n in (0, 1, 2, 39, 40, 10_000)] == [0, 3, 6, 117, 120, 120]
+
+
+# --- on the real process -----------------------------------------------------------------------------
+
+
+async def test_a_failing_routine_is_paused_shown_and_resumed(home: Home) -> None:
+    home.routine("broken", BROKEN)
+    async with Vendor([{"status": 401, "text": "no"}]) as vendor:
+        settings = f'kind = "open_source"\nmodel = "m"\nbase_url = "{vendor.url}/v1"'
+        home.write("config.toml", f'provider = "local"\n[providers.local]\n{settings}\n')
+        await home.start()
+        async with asyncio.timeout(30):
+            while "is paused" not in (listed := await home.agentctl("list")).out:
+                pass
+    assert "broken is paused: 2 runs in a row failed, the last one: " in listed.out
+    assert "until it is resumed: 2 runs in a row failed" in (await home.agentctl("status")).out
+    warnings = await home.agentctl("logs", "--level", "warning")
+    assert warnings.out.count("routine.paused") == 1
+    assert (await home.agentctl("resume", "broken")).out.startswith("broken goes on; next: ")
+    assert "is paused" not in (await home.agentctl("show", "broken")).out
+
+
+BROKEN = """
+[trigger]
+every = "1s"
+[run]
+prompt = "x"
+[run.retry]
+attempts = 1
+backoff = "1s"
+pause_after = 2
+"""
