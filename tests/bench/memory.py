@@ -43,7 +43,7 @@ class Candidate:
         self._runner = asyncio.Runner()
         self._db = self._runner.run(Database.open(self._folder / "agentd.db"))
         self._memory = Memory(self._db, clock=lambda: datetime.now(UTC))
-        self._runner.run(self._memory.refresh())
+        self._runner.run(self._memory.open())
         self._waiting: dict[str, list[_Text]] = {}
         self._ids: dict[tuple[str, int], str] = {}
 
