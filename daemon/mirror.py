@@ -122,6 +122,13 @@ def digest(text: str) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+_Mark = tuple[int, int, int]  # what changes when somebody saves: inode, size and time of a file
+
+
+def _mark_of(stat: os.stat_result) -> _Mark:
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
 class Mirror:
     """Keeps the file and memory equal while `run` runs."""
 
@@ -171,14 +178,15 @@ class Mirror:
 
     async def sync(self) -> None:
         """Take in what was edited, then write what memory says; Refused for what cannot be kept: the file stays."""
-        text = await asyncio.to_thread(self._read)
+        text, mark = await asyncio.to_thread(self._read)
         base: dict[str, str] = json.loads(await self._facts.recall(_STATE) or "{}")
         if text is not None:
             await self._take_in(merge(parse(text), base, await self._items(), self._clock()))
         items = await self._items()
         wanted = render(items)
-        if wanted != text:
-            await asyncio.to_thread(self._write, wanted)
+        if wanted != text and not await asyncio.to_thread(self._write, wanted, mark):
+            await self.sync()  # somebody saved an edit since we read: theirs first
+            return
         written = {key: digest(item.content) for key, item in items.items()}
         if written != base:
             await self._facts.remember(_STATE, json.dumps(written))
@@ -200,23 +208,33 @@ class Mirror:
         found = await self._memory.mirrored()
         return {item.key: item for item in found if not item.key.startswith(SEEDS)}
 
-    def _read(self) -> str | None:
+    def _read(self) -> tuple[str | None, _Mark | None]:
         try:
             # a link could lead anywhere, and tools may write where this file is
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
-            return None
+            return None, None
         with os.fdopen(descriptor, "rb") as file:
+            mark = _mark_of(os.fstat(descriptor))  # before reading: what is written meanwhile makes another one
             data = file.read(_LARGEST + 1)
         if len(data) > _LARGEST:
             raise Refused(f"it is over {_LARGEST} bytes")
-        return data.decode("utf-8")
+        return data.decode("utf-8"), mark
 
-    def _write(self, text: str) -> None:
+    def _write(self, text: str, seen: _Mark | None) -> bool:
+        """Replace the file, unless it is no longer the one that was seen."""
         fresh = self.path.with_name(f".{NAME}.{os.getpid()}")
         with suppress(FileNotFoundError):
             fresh.unlink()
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
+        try:
+            now = _mark_of(self.path.lstat())
+        except FileNotFoundError:
+            now = None
+        if now != seen:
+            fresh.unlink()
+            return False
         fresh.replace(self.path)
+        return True

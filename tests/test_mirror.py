@@ -22,7 +22,7 @@ class Desk:
     """A memory, its mirror, and the hands of a person who edits it."""
 
     def __init__(self, db: Database, workspace: Path) -> None:
-        self.clock = Clock()
+        self.clock, self.db = Clock(), db
         self.memory = Memory(db, clock=self.clock)
         journal = Journal(db, clock=self.clock)
         self.mirror = Mirror(self.memory, workspace, journal, clock=self.clock, quiet=0.0)
@@ -167,11 +167,36 @@ async def test_it_hears_of_edits_and_of_runs_by_itself(desk: Desk) -> None:
     running = asyncio.create_task(desk.mirror.run())
     await asyncio.sleep(0)
     desk.file.write_text(desk.text.replace("Prefers helix", "Prefers emacs"))
+    changed.clear()
     while (await desk.kept())["user:editor"][0] != "Prefers emacs":
-        changed.clear()
         await changed.wait()
+        changed.clear()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+class Typist:
+    """Facts of a journal, and a person who saves an edit while the mirror looks at the first of them."""
+
+    def __init__(self, journal: Journal, file: Path, edited: str) -> None:
+        self._journal, self._file, self._edited = journal, file, edited
+        self.remember = journal.remember
+
+    async def recall(self, key: str) -> str | None:
+        if self._edited:
+            self._file.write_text(self._edited)
+            self._edited = ""
+        return await self._journal.recall(key)
+
+
+async def test_an_edit_saved_while_the_file_is_written_is_not_lost(tmp_path: Path, desk: Desk) -> None:
+    await desk.memory.store("backup", "Every night at four, says a run")
+    journal = Journal(desk.db, clock=desk.clock)
+    typist = Typist(journal, desk.file, desk.text.replace("Prefers helix", "Prefers emacs"))
+    await Mirror(desk.memory, tmp_path, typist, clock=desk.clock).sync()
+    assert (await desk.kept())["user:editor"] == ("Prefers emacs", "core")
+    assert "Prefers emacs" in desk.text and "at four" in desk.text
+    assert [path.name for path in tmp_path.iterdir() if NAME in path.name] == [NAME]
 
 
 LETTERS = st.one_of(st.sampled_from("a#*\\ <!-\n\r\u2028é的"), st.characters(exclude_categories=["Cs"]))
