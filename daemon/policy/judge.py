@@ -12,6 +12,7 @@ from daemon.models import Effect, Verdict
 from daemon.policy.globs import any_covers
 from daemon.policy.language import Rule, strictness
 from daemon.policy.lexer import Unreadable
+from daemon.policy.web import Target
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +28,8 @@ class Part:
     """Folders of which it reads every file beneath."""
     wanted: tuple[str, ...] = ()
     """Globs of the files that it is to read within those."""
+    target: Target | None = None
+    """The request it makes."""
     passes_over: bool = False
     """It can be told to pass over names within those, and is."""
     misfit: Unreadable | None = None
@@ -35,7 +38,8 @@ class Part:
     """Why no rule could allow it."""
 
     def __str__(self) -> str:
-        return " ".join(self.words) or " ".join(names[0] for names in self.paths) or self.tool
+        where = str(self.target or "") or " ".join(names[0] for names in self.paths)
+        return " ".join(self.words) or where or self.tool
 
 
 def judge(part: Part, rules: Sequence[Rule], *, routine: str, default: Effect = Effect.DENY) -> Verdict:
@@ -53,6 +57,8 @@ def speaks_of(rule: Rule, part: Part) -> bool:
     """Tell whether a rule for this tool speaks of this part of a call."""
     if not rule.takes(part.words) or (rule.profile and part.misfit is not None):
         return False
+    if part.target is not None and not _speaks_of_target(rule, part.target):
+        return False
     if not rule.paths:
         return True
     if rule.effect is Effect.ALLOW:
@@ -69,9 +75,15 @@ def speaks_of(rule: Rule, part: Part) -> bool:
     )
 
 
+def _speaks_of_target(rule: Rule, target: Target) -> bool:
+    return target.method in rule.methods and (not rule.hosts or any(host.means(target) for host in rule.hosts))
+
+
 def _why_none(part: Part, rules: Sequence[Rule], routine: str) -> str:
     """Say what kept the nearest allowing rule from speaking of this part."""
     allowing = [rule for rule in rules if rule.effect is not Effect.DENY and rule.is_for(part.tool, routine)]
+    if part.words and part.tool != "shell":
+        return f"no rule allows {part.tool} {part.words[0]}".rstrip()
     if part.words:
         named = [rule for rule in allowing if not rule.argv or part.words[0] in rule.argv[0]]
         if not named:
@@ -79,4 +91,6 @@ def _why_none(part: Part, rules: Sequence[Rule], routine: str) -> str:
         if part.misfit is not None:
             return part.misfit.problem
         return f"no rule allows {part}"
+    if part.target is not None:
+        return f"no rule allows {part.target.method} {part.target.origin}"
     return f"no rule allows {part.tool}" + (f" on {part}" if part.paths and allowing else "")

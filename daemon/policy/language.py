@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
@@ -13,21 +14,22 @@ from daemon.definitions import Conflict, Items, Table, Wrong, did_you_mean
 from daemon.definitions import Rule as Check
 from daemon.models import Effect
 from daemon.policy.globs import BadPattern, Glob
-from daemon.policy.lexer import listed
+from daemon.policy.lexer import Unreadable, listed
 from daemon.policy.profiles import read_only
+from daemon.policy.web import LOOKING, METHODS, Host, Method
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
     """What a call of a tool acts upon, as far as rules can speak of it."""
 
-    acts_on: Literal["command", "reading", "writing", "nothing"] = "nothing"
+    acts_on: Literal["command", "git", "script", "reading", "writing", "web", "nothing"] = "nothing"
     argument: str = ""
     """Which of its arguments names that."""
     default: str = ""
     """What it acts upon when the argument is left out."""
     changes: bool = False
-    """It may change something; a command may or may not, by its words."""
+    """It may change something; a command or a request may or may not, by its words."""
 
 
 # Every tool that ships with us; those of users and servers are handed to Policy.load by name.
@@ -36,6 +38,9 @@ TOOLS: Mapping[str, Tool] = {
     "file_read": Tool("reading", "path"),
     "file_list": Tool("reading", "path", default="."),
     "file_write": Tool("writing", "path", changes=True),
+    "git": Tool("git", "command"),
+    "http_request": Tool("web", "url", changes=True),
+    "script": Tool("script", "name", changes=True),
     "memory_store": Tool(changes=True),
     "memory_recall": Tool(),
     "memory_expand": Tool(),
@@ -67,6 +72,22 @@ def _from_the_root(path: str) -> str:
     return path
 
 
+def _sound_host(pattern: str) -> str:
+    try:
+        Host.of(pattern)
+    except Unreadable as error:
+        raise Wrong(error.problem, hint=error.instead) from None
+    return pattern
+
+
+def _sound_network(network: str) -> str:
+    try:
+        ip_network(network)
+    except ValueError as error:
+        raise Wrong(str(error), hint='like "192.168.1.0/24" or "fd00::1"') from None
+    return network
+
+
 Pattern: TypeAlias = Annotated[str, AfterValidator(_sound_pattern)]
 Token: TypeAlias = Annotated[str, Field(min_length=1)]
 
@@ -79,11 +100,19 @@ class RuleTable(Table):
     effect: Literal["allow", "ask", "deny"]
     """What becomes of a call that it speaks of; ask is denied where nobody can be asked."""
     argv: Items[Token | Annotated[Items[Token], Field(min_length=1)]] = ()
-    """Tool shell: how the command begins, word by word; a list stands for any of its words."""
+    """How the command begins, word by word; a list stands for any of its words. Tool shell: the program first; git:
+    the sub-command; script: its name."""
     profile: Literal["read-only"] | None = None
     """Tool shell: only with options known to change nothing, and only on files that tools may read."""
     paths: Items[Pattern] = ()
     """Which files: relative to the workspace in the manner of .gitignore, or absolute."""
+    hosts: Items[Annotated[str, AfterValidator(_sound_host)]] = ()
+    """Tool http_request: which hosts, like `api.example.org`, `*.example.org`, `host:8080`, or `*` for all; without a
+    port: 80 and 443."""
+    methods: Items[Method] = ()
+    """Tool http_request: which methods; left out, a rule that allows means GET, HEAD and OPTIONS, others mean all."""
+    networks: Items[Annotated[str, AfterValidator(_sound_network)]] = ()
+    """Tool http_request: addresses that are not public and that these hosts may have, like `192.168.1.0/24`."""
     routines: Items[Token] = ()
     """Only for these routines, by name or with *."""
     reason: str = ""
@@ -159,6 +188,9 @@ class Rule:
     argv: tuple[frozenset[str], ...] = ()
     profile: bool = False
     paths: tuple[Glob, ...] = ()
+    hosts: tuple[Host, ...] = ()
+    methods: frozenset[str] = METHODS
+    networks: tuple[IPv4Network | IPv6Network, ...] = ()
     routines: tuple[str, ...] = ()
     reason: str = ""
     label: str = ""
@@ -175,6 +207,9 @@ class Rule:
             argv,
             table.profile is not None,
             tuple(Glob(pattern, fold) for pattern in table.paths),
+            tuple(map(Host.of, table.hosts)),
+            frozenset(table.methods) or (LOOKING if effect is Effect.ALLOW else METHODS),
+            tuple(map(ip_network, table.networks)),
             table.routines,
             table.reason,
             f"rule {number} ({_subject(table)})",
@@ -201,12 +236,18 @@ class Rule:
             and all(theirs <= ours for ours, theirs in zip(self.argv, other.argv, strict=False))
             and (not self.profile or other.profile)
             and (not self.paths or _all_covered(other.paths, self.paths))
+            and other.methods <= self.methods
+            and (not self.hosts or (bool(other.hosts) and all(map(self._means_all_of, other.hosts))))
         )
+
+    def _means_all_of(self, host: Host) -> bool:
+        return any(host.within(ours) for ours in self.hosts)
 
 
 def _subject(table: RuleTable) -> str:
     words = [each if isinstance(each, str) else each[0] + ("…" if len(each) > 1 else "") for each in table.argv]
-    what = " ".join(words) or ", ".join(table.paths[:2]) + ("…" if len(table.paths) > 2 else "")
+    named = table.paths or table.hosts
+    what = " ".join(words) or ", ".join(named[:2]) + ("…" if len(named) > 2 else "")
     return f"{table.tool}: {what}" if what else table.tool
 
 
@@ -236,6 +277,7 @@ def checks(known: frozenset[str]) -> tuple[Check[PolicyFile], ...]:
     return (
         Check(("rule.tool", "routine.*.tools"), tools),
         Check(("rule.tool", "rule.argv", "rule.profile", "rule.effect", "rule.paths"), _keys_that_fit),
+        Check(("rule.tool", "rule.hosts", "rule.methods", "rule.networks", "rule.effect"), _hosts_that_fit),
         Check(("rule.argv", "rule.profile", "rule.effect", "rule.tool"), _programs_that_fit),
         Check(("rule",), _shadowed),
     )
@@ -245,15 +287,16 @@ def _keys_that_fit(file: PolicyFile) -> Iterator[Conflict]:
     for place, rule in enumerate(file.rule):
         key, shell = f"rule[{place}]", rule.tool == "shell"
         acts_on = TOOLS.get(rule.tool, Tool()).acts_on
-        if rule.argv and not shell:
-            yield Conflict(f"{key}.argv", "only rules for the tool shell have argv", list(map(str, rule.argv)))
+        if rule.argv and acts_on not in ("command", "git", "script"):
+            problem = "only rules for the tools shell, git and script have argv"
+            yield Conflict(f"{key}.argv", problem, list(map(str, rule.argv)))
         if rule.profile and not shell:
             yield Conflict(f"{key}.profile", "only rules for the tool shell have a profile", rule.profile)
         if rule.profile and rule.effect == "deny":
             yield Conflict(
                 f"{key}.profile", "would deny harmless forms and leave the others", rule.profile, "leave it out"
             )
-        if rule.paths and acts_on == "nothing" and "*" not in rule.tool:
+        if rule.paths and acts_on in ("nothing", "web", "script") and "*" not in rule.tool:
             yield Conflict(f"{key}.paths", f"{rule.tool} acts on no file", list(rule.paths))
         if rule.paths and shell and rule.effect == "allow" and not rule.profile:
             hint = 'add profile = "read-only"'
@@ -266,9 +309,25 @@ def _keys_that_fit(file: PolicyFile) -> Iterator[Conflict]:
             yield Conflict(f"{key}.match", f"{rule.tool} takes no command and no path to give an example of")
 
 
+def _hosts_that_fit(file: PolicyFile) -> Iterator[Conflict]:
+    for place, rule in enumerate(file.rule):
+        key, web = f"rule[{place}]", rule.tool == "http_request"
+        for name in ("hosts", "methods", "networks"):
+            if getattr(rule, name) and not web:
+                problem = f"only rules for the tool http_request have {name}"
+                yield Conflict(f"{key}.{name}", problem, list(getattr(rule, name)))
+        if web and rule.effect != "deny" and not rule.hosts:
+            hint = 'add hosts = ["api.example.org"], or ["*"] if you mean it'
+            yield Conflict(key, "would allow every host there is", hint=hint)
+        if rule.networks and rule.effect == "deny":
+            yield Conflict(
+                f"{key}.networks", "says what may be reached besides, and this rule forbids", hint="leave it out"
+            )
+
+
 def _programs_that_fit(file: PolicyFile) -> Iterator[Conflict]:
     for place, rule in enumerate(file.rule):
-        if not rule.argv:
+        if not rule.argv or rule.tool != "shell":
             continue
         first, key = rule.argv[0], f"rule[{place}].argv"
         for program in [first] if isinstance(first, str) else first:

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 
 from daemon.definitions import Conflict, display, load_toml
@@ -22,6 +23,7 @@ from daemon.policy.lexer import Unreadable
 from daemon.policy.profiles import instead_of, read_only
 from daemon.policy.reach import Reach
 from daemon.policy.requests import Planned, Request, understand
+from daemon.policy.web import LOOKING, Target
 
 # The policy in the words of a prompt.
 _SAY = {
@@ -110,6 +112,8 @@ class Policy:
         """Tell whether a call changes nothing, so that doing it twice is doing it once."""
         if not TOOLS.get(tool, Tool(changes=True)).changes:
             return True
+        if tool == "http_request":
+            return arguments.get("method", "GET") in LOOKING
         if tool != "shell":
             return False
         try:
@@ -117,6 +121,12 @@ class Policy:
         except Unreadable:
             return False
         return all(part.misfit is None and part.refusal is None for part in request.parts)
+
+    def networks(self, target: Target, routine: str) -> tuple[IPv4Network | IPv6Network, ...]:
+        """Return the addresses that are not public and that a request may go to all the same."""
+        part = Part(tool="http_request", target=target)
+        speaking = [rule for rule in self.rules if rule.is_for(part.tool, routine) and speaks_of(rule, part)]
+        return tuple(network for rule in speaking for network in rule.networks)
 
     def limits_for(self, routine: str) -> Limits:
         """Return the limits of one run of a routine."""
@@ -138,6 +148,8 @@ class Policy:
                 lines.append(say["shell"].format(programs=", ".join(_programs(mine))))
             elif TOOLS.get(tool, Tool()).acts_on == "nothing":
                 lines.append(tool)
+            elif said := [each for rule in mine for each in _forms(rule)]:
+                lines.append(f"{tool}: {', '.join(dict.fromkeys(said))}")
             else:
                 lines.append(f"{tool}: {self._places(tool, mine, say)}")
         for rule in rules if lines else ():
@@ -149,6 +161,8 @@ class Policy:
     def _places(self, tool: str, rules: Collection[Rule], say: Mapping[str, str]) -> str:
         if all(rule.paths for rule in rules):
             return ", ".join(dict.fromkeys(glob.pattern for rule in rules for glob in rule.paths))
+        if TOOLS[tool].acts_on == "script":
+            return "*"
         writing = TOOLS[tool].acts_on == "writing"
         return ", ".join((say["workspace"], *(() if writing else self.reach.readable)))
 
@@ -182,7 +196,14 @@ class Policy:
 
     def _example(self, rule: Rule, example: str) -> Request:
         tool = rule.tool if rule.tool in TOOLS else "file_read"
-        return understand(tool, {TOOLS[tool].argument: example}, self.reach, self.rules)
+        arguments: Json = {TOOLS[tool].argument: example}
+        if TOOLS[tool].acts_on == "web" and " " in example:
+            method, _, url = example.partition(" ")
+            arguments = {"method": method, "url": url}
+        elif TOOLS[tool].acts_on == "script":
+            name, *words = example.split()
+            arguments = {"name": name, "arguments": words}
+        return understand(tool, arguments, self.reach, self.rules)
 
     def _narrowed(self, tool: str, routine: str) -> Verdict | None:
         table = self.routines.get(routine)
@@ -198,6 +219,11 @@ class Policy:
 
     def _instead(self, part: Part, rules: Collection[Rule], *, by_default: bool) -> str:
         """Say what would be allowed in place of a part that is not."""
+        if part.target is not None or (part.words and part.tool != "shell"):
+            if part.misfit is not None:
+                return part.misfit.instead
+            forms = [each for rule in rules if rule.effect is Effect.ALLOW for each in _forms(rule)]
+            return f"{part.tool} may use {', '.join(dict.fromkeys(forms))}" if forms else ""
         if part.words:
             name = part.words[0]
             programs = _programs(rules)
@@ -208,6 +234,13 @@ class Policy:
             return f"the shell runs {', '.join(programs)}" if programs else "no command is allowed here"
         patterns = [glob.pattern for rule in rules if rule.effect is Effect.ALLOW for glob in rule.paths]
         return f"{part.tool} may use {', '.join(patterns)}" if patterns and part.paths else ""
+
+
+def _forms(rule: Rule) -> list[str]:
+    """Return what a rule for http_request, git or script speaks of, in words."""
+    if rule.hosts:
+        return [f"{'|'.join(sorted(rule.methods))} {host.pattern}" for host in rule.hosts]
+    return [" ".join("|".join(sorted(tokens)) for tokens in rule.argv)] if rule.argv else []
 
 
 def _named(program: str, rules: Collection[Rule]) -> bool:

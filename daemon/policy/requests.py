@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from daemon.models import Effect, Json
+from daemon.policy import web
 from daemon.policy.judge import Part
 from daemon.policy.language import TOOLS, Rule, Tool
 from daemon.policy.lexer import MAX_WORDS, Command, Joint, Redirect, Unreadable, Word, read
@@ -30,6 +31,10 @@ class PlannedCommand:
     stdin: Place | None
     answers: tuple[int, ...]
     """Exit codes that are no failure."""
+    reads_only: bool = False
+    """Its words fit a profile, so it changes nothing."""
+    folder: Place | None = None
+    """Tool git: the repository; every other command starts in the workspace."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +64,12 @@ def understand(tool: str, arguments: Json, reach: Reach, rules: Sequence[Rule] =
         raise Unreadable(f"{tool} lacks its {subject.argument}", f"give {subject.argument} as text")
     if subject.acts_on == "command":
         return _line(asked, reach, rules)
+    if subject.acts_on == "git":
+        return _git(asked, arguments.get("repository", "."), reach)
+    if subject.acts_on == "script":
+        return _script(asked, arguments.get("arguments", ()))
+    if subject.acts_on == "web":
+        return Request(parts=(Part(tool=tool, target=web.target(asked, str(arguments.get("method", "GET")))),))
     return Request(parts=(_path(tool, asked, reach, writing=subject.acts_on == "writing"),))
 
 
@@ -67,6 +78,46 @@ def _path(tool: str, asked: str, reach: Reach, *, writing: bool) -> Part:
         return Part(tool=tool, paths=(reach.find(asked, writing=writing).names,))
     except Unreadable as refusal:
         return Part(tool=tool, paths=((asked,),), refusal=refusal)
+
+
+def _script(name: str, arguments: object) -> Request:
+    given = list(arguments) if isinstance(arguments, list | tuple) else [arguments]
+    words = [word for word in given if isinstance(word, str)]
+    if len(words) < len(given):
+        raise Unreadable("the arguments of a script are texts", 'write "arguments": ["one", "two"]')
+    return Request(parts=(Part(tool="script", words=(name, *words)),))
+
+
+def _git(command: str, repository: object, reach: Reach) -> Request:
+    """Understand a command for git, read in the repository that it is for.
+
+    What does not only look is refused, whatever a rule says: that is what the tool is.
+    """
+    place = reach.find(repository if isinstance(repository, str) else "")
+    there = replace(reach, workspace=place.real, readable=())
+    pipelines = read(f"git {command}")
+    first = pipelines[0].commands[0]
+    if len(pipelines) > 1 or len(pipelines[0].commands) > 1 or first.redirects or first.stdin:
+        raise Unreadable("the tool git runs one command of git and nothing besides", "leave out | && || ; < and >")
+    words = tuple(_expanded(first.words, there))
+    usage, places, misfit = _usage(read_only()["git"], words, there)
+    part = Part(
+        tool="git",
+        words=tuple(word.text for word in words[1:]),
+        paths=(place.names, *(reach.find(each.real).names for each in places)),
+        misfit=misfit,
+        refusal=misfit,
+    )
+    planned = PlannedCommand(
+        program="git",
+        argv=usage.argv,
+        redirects=(),
+        stdin=None,
+        answers=read_only()["git"].answers,
+        reads_only=True,
+        folder=place,
+    )
+    return Request(parts=(part,), line=(Planned(joint=";", commands=(planned,)),))
 
 
 # --- command lines -------------------------------------------------------------------------------------
@@ -114,8 +165,14 @@ def _command(command: Command, reach: Reach, rules: Sequence[Rule], *, piped: bo
     if misfit is not None:
         part = replace(part, paths=(*part.paths, *_guessed(plain, reach)))
     argv = (words[0].text, *_passing_over(usage, allowed, rules)[1:])
-    answers = allowed.answers if allowed else ()
-    return part, PlannedCommand(program=name, argv=argv, redirects=command.redirects, stdin=stdin, answers=answers)
+    return part, PlannedCommand(
+        program=name,
+        argv=argv,
+        redirects=command.redirects,
+        stdin=stdin,
+        answers=allowed.answers if allowed else (),
+        reads_only=misfit is None and refusal is None,
+    )
 
 
 def _expanded(words: Sequence[Word], reach: Reach) -> Iterator[Word]:

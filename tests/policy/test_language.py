@@ -56,7 +56,26 @@ def test_the_shortest_policy_allows_nothing_but_to_finish(policy: Write) -> None
         (f'{ALLOW_SHELL}argv = ["ls"]\nprofile = "readonly"', 'rule[0].profile: expected "read-only"'),
         ('[[rule]]\ntool = "shell"\neffect = "deny"\nprofile = "read-only"', "would deny harmless forms"),
         ('[[rule]]\ntool = "*"\neffect = "allow"', "would allow every tool"),
-        ('[[rule]]\ntool = "file_read"\neffect = "allow"\nargv = ["x"]', "only rules for the tool shell have argv"),
+        ('[[rule]]\ntool = "file_read"\neffect = "allow"\nargv = ["x"]', "shell, git and script have argv"),
+        (
+            '[[rule]]\ntool = "file_read"\neffect = "allow"\nhosts = ["a.b"]',
+            "only rules for the tool http_request have",
+        ),
+        ('[[rule]]\ntool = "http_request"\neffect = "allow"', "would allow every host there is"),
+        ('[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = ["http://a.b"]', "rule[0].hosts[0]"),
+        ('[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = ["127.1"]', "written oddly"),
+        (
+            '[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = ["a.b"]\nmethods = ["get"]',
+            "rule[0].methods[0]",
+        ),
+        (
+            '[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = ["a.b"]\nnetworks = ["10.0.0.1/8"]',
+            "has host bits set",
+        ),
+        (
+            '[[rule]]\ntool = "http_request"\neffect = "deny"\nhosts = ["a.b"]\nnetworks = ["10.0.0.0/8"]',
+            "this rule forbids",
+        ),
         ('[[rule]]\ntool = "file_read"\neffect = "allow"\nprofile = "read-only"', "only rules for the tool shell"),
         ('[[rule]]\ntool = "sysinfo"\neffect = "allow"\npaths = ["x"]', "sysinfo acts on no file"),
         ('[[rule]]\ntool = "sysinfo"\neffect = "allow"\nmatch = ["x"]', "takes no command and no path"),

@@ -1,0 +1,152 @@
+"""Read a URL in the one way there is, and say which hosts a rule means by `api.example.org`, `*.example.org` or `*`.
+
+What is judged is what is asked for: the URL that the tool sends is put together anew from the parts found here. Where a
+host really leads, its addresses say, and they are vetted when it is looked up (tools/http_request).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+from urllib.parse import quote
+
+from daemon.policy.lexer import Unreadable
+
+Method: TypeAlias = Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
+METHODS = frozenset(get_args(Method))
+LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
+_PORTS = {"http": 80, "https": 443}
+_URL = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?P<query>\?[^#]*)?(?:#.*)?"
+)
+_AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:@%\\]+)(?::(?P<port>[0-9]{1,5}))?")
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+# What an URL parser takes for a number, and with it for an address: 127.1, 0x7f.1, 2130706433
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_LONGEST = 8000
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One request, as far as rules can speak of it."""
+
+    method: str
+    scheme: str
+    host: str
+    """In lower case and ASCII; an address as `ipaddress` writes it, without brackets."""
+    port: int
+    path: str
+    """With the query; never empty."""
+
+    @property
+    def origin(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}" + ("" if self.port == _PORTS[self.scheme] else f":{self.port}")
+
+    @property
+    def url(self) -> str:
+        return self.origin + self.path
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.url}"
+
+
+def target(url: str, method: str = "GET") -> Target:
+    """Read a URL; raise Unreadable for whatever another reader could take for something else."""
+    if method not in METHODS:
+        raise Unreadable(f"{method!r:.40} is no method", f"use one of {', '.join(sorted(METHODS))}")
+    if len(url) > _LONGEST or not url.isprintable() or " " in url or "\\" in url:
+        raise Unreadable(
+            f"the URL is longer than {_LONGEST} characters, or holds blanks, backslashes or control characters",
+            "write it percent-encoded",
+        )
+    found = _URL.fullmatch(url)
+    if found is None or (scheme := found["scheme"].lower()) not in _PORTS:
+        raise Unreadable(
+            "the URL begins with neither http:// nor https://", "write it whole, like https://example.org/"
+        )
+    if "@" in found["authority"]:
+        raise Unreadable(
+            "a URL with a user name or password in it is not asked for", "leave out what stands before the @"
+        )
+    authority = _AUTHORITY.fullmatch(found["authority"])
+    if authority is None:
+        raise Unreadable(f"{found['authority']!r:.80} names no host", "write a plain host name")
+    port = int(authority["port"] or _PORTS[scheme])
+    if not 0 < port < 65536:
+        raise Unreadable(f"there is no port {port}")
+    path = quote((found["path"] or "/") + (found["query"] or ""), safe="/?:@!$&'()*+,;=-._~%[]|^")
+    return Target(method, scheme, host_name(authority["host"]), port, path)
+
+
+def host_name(text: str) -> str:
+    """Return a host in the one form that is compared; raise Unreadable for what is none, or an address in disguise."""
+    host = text.removeprefix("[").removesuffix("]").lower()
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    if not host.isascii():
+        host = _ascii(host)
+    host = host.removesuffix(".")
+    labels = host.split(".")
+    if _NUMBER.fullmatch(labels[-1]):
+        try:
+            return str(ipaddress.IPv4Address(host))  # what was written in other digits
+        except ValueError:
+            raise Unreadable(f"{text!r:.80} is an address written oddly", "write it as four plain numbers") from None
+    if len(host) > 253 or text.startswith("[") or not all(map(_LABEL.fullmatch, labels)):
+        raise Unreadable(f"{text!r:.80} is no host name", "write a plain host name")
+    return host
+
+
+def _ascii(host: str) -> str:
+    import idna  # few hosts need it, and its tables are large
+
+    try:
+        return idna.encode(host, uts46=True).decode()
+    except idna.IDNAError:
+        raise Unreadable(f"{host!r:.80} is no host name", "write it as it stands in the address bar") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Which hosts one word of a rule stands for."""
+
+    pattern: str
+    name: str
+    """Exact, or what follows the `*.`; empty for every host."""
+    below: bool
+    port: int | None
+    """None: 80 and 443."""
+
+    @classmethod
+    def of(cls, pattern: str) -> Host:
+        """Read a word such as `api.example.org`, `*.example.org`, `[::1]:8080` or `*`; raise Unreadable for others."""
+        found = re.fullmatch(r"(\*(?=$|:)|\*\.)?(\[[^\]]*\]|[^:]*)(?::([0-9]{1,5}))?", pattern)
+        if found is None or "/" in pattern or (found[1] == "*") == bool(found[2]):
+            raise Unreadable(f"{pattern!r:.80} is no host", 'write "api.example.org", "*.example.org" or "host:8080"')
+        name = host_name(found[2]) if found[2] else ""
+        return cls(pattern, name, below=bool(found[1]), port=int(found[3]) if found[3] else None)
+
+    def means(self, asked: Target) -> bool:
+        """Tell whether it stands for the host and port of a request."""
+        if self.port is None and asked.port not in _PORTS.values():
+            return False
+        if self.port is not None and asked.port != self.port:
+            return False
+        if self.below:
+            return not self.name or asked.host.endswith(f".{self.name}")
+        return asked.host == self.name
+
+    def within(self, other: Host) -> bool:
+        """Tell whether another one stands for every host that this one stands for."""
+        if other.port is not None and other.port != self.port:
+            return False
+        if other.port is None and self.port not in (None, *_PORTS.values()):
+            return False
+        if other.below:
+            return not other.name or self.name.endswith(f".{other.name}") or (self.below and self.name == other.name)
+        return not self.below and self.name == other.name

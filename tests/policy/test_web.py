@@ -1,0 +1,166 @@
+"""A URL is read in one way only, and rules say which hosts and methods may be asked."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.policy import Policy, Unreadable
+from daemon.policy.web import Host, target
+from tests.policy.conftest import Write
+
+WEB = '[[rule]]\ntool = "http_request"\neffect = "allow"\n'
+
+
+@pytest.mark.parametrize(
+    ("url", "read"),
+    [
+        ("https://api.example.org", "https://api.example.org/"),
+        ("HTTPS://API.Example.ORG:443/a?b=ü#c", "https://api.example.org/a?b=%C3%BC"),
+        ("http://example.org.:8080?x", "http://example.org:8080/?x"),
+        ("http://bücher.example/", "http://xn--bcher-kva.example/"),
+        ("http://①②⑦.0.0.1/", "http://127.0.0.1/"),  # which the vetting of addresses then sees
+        ("http://[0:0:0::1]:80/", "http://[::1]/"),
+        ("https://example.org/%41%zz/../x", "https://example.org/%41%zz/../x"),
+    ],
+)
+def test_a_url_is_put_together_anew_from_what_was_read(url: str, read: str) -> None:
+    assert target(url).url == read
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            "",
+            "example.org",
+            "//example.org/",
+            "ftp://example.org/",
+            "file:///etc/passwd",
+            "http:///x",
+            "http:example.org",
+        ),
+        *("http://user@example.org/", "http://example.org@evil.example/", "http://example.org\\@evil.example/"),
+        *("http://example.org /", "http://exa\nmple.org/", "http://example.org/\0", "http://example.org\u3000/"),
+        *("http://127.1/", "http://0x7f.1/", "http://2130706433/", "http://0177.0.0.1/", "http://127.0.0.1.5/"),
+        *("http://a..b/", "http://-a.b/", "http://a%2eb/", "http://[::1/", "http://::1/", "http://[fe80::1%25eth0]/"),
+        *("http://example.org:0/", "http://example.org:65536/", "http://example.org:80:80/", "http://a,b/"),
+        "https://example.org/" + "x" * 9000,
+    ],
+)
+def test_what_could_be_read_in_two_ways_is_refused(url: str) -> None:
+    with pytest.raises(Unreadable):
+        target(url)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.text(st.sampled_from("htps:/@.#?[]\\%0127xabÀ①。 \t\u200b-_&="), max_size=30).map("http://".__add__))
+def test_what_was_read_once_reads_the_same_again(url: str) -> None:
+    try:
+        read = target(url)
+    except Unreadable:
+        return
+    assert target(read.url) == read
+    assert read.url.isascii() and "@" not in read.origin and " " not in read.url
+
+
+@pytest.mark.parametrize(
+    ("pattern", "meant", "not_meant"),
+    [
+        (
+            "example.org",
+            ["https://example.org", "http://EXAMPLE.org"],
+            ["https://a.example.org", "https://example.org:8443"],
+        ),
+        (
+            "*.example.org",
+            ["https://a.example.org", "https://a.b.example.org"],
+            ["https://example.org", "https://aexample.org"],
+        ),
+        ("example.org:8443", ["https://example.org:8443"], ["https://example.org"]),
+        ("*", ["https://example.org", "http://127.0.0.1"], ["https://example.org:22"]),
+        ("*:22", ["https://example.org:22"], ["https://example.org"]),
+        ("[::1]:8080", ["http://[0::1]:8080"], ["http://[::1]", "http://[::2]:8080"]),
+        ("Bücher.example", ["http://xn--bcher-kva.example"], ["http://bucher.example"]),
+    ],
+)
+def test_a_word_of_a_rule_means_these_hosts(pattern: str, meant: list[str], not_meant: list[str]) -> None:
+    host = Host.of(pattern)
+    assert [url for url in meant if not host.means(target(url))] == []
+    assert [url for url in not_meant if host.means(target(url))] == []
+
+
+@pytest.mark.parametrize(
+    "pattern", ["", "http://a.b", "a.b/x", "*a.b", "a.*.b", "*.", "127.1", "a b", "a@b", "[::1", "a:b"]
+)
+def test_a_word_that_means_no_host_is_refused(pattern: str) -> None:
+    with pytest.raises(Unreadable):
+        Host.of(pattern)
+
+
+def allowed(policy: Policy, url: str, method: str = "GET") -> bool:
+    return policy.judge("http_request", {"url": url, "method": method}, routine="x").allows
+
+
+def test_a_rule_allows_its_hosts_and_by_itself_only_looking(policy: Write) -> None:
+    judged = policy(
+        f'{WEB}hosts = ["*.example.org"]\nmatch = ["https://a.example.org/x", "HEAD https://a.example.org"]\n'
+        'not_match = ["POST https://a.example.org", "https://example.org"]\n'
+        f'{WEB}hosts = ["hooks.example.net"]\nmethods = ["POST"]\n'
+        '[[rule]]\ntool = "http_request"\neffect = "deny"\nhosts = ["secret.example.org"]\n'
+    )
+    assert allowed(judged, "https://a.example.org/") and not allowed(judged, "https://a.example.org/", "DELETE")
+    assert allowed(judged, "https://hooks.example.net/", "POST") and not allowed(judged, "https://hooks.example.net/")
+    assert not allowed(judged, "https://secret.example.org/")
+    assert not allowed(judged, "https://elsewhere.example/")
+    assert judged.is_read_only("http_request", {"url": "https://a.example.org/"})
+    assert not judged.is_read_only("http_request", {"url": "https://a.example.org/", "method": "POST"})
+
+
+def test_a_refusal_names_the_host_and_what_would_be_allowed(policy: Write) -> None:
+    judged = policy(f'{WEB}hosts = ["api.example.org"]\nmethods = ["GET"]')
+    verdict = judged.judge("http_request", {"url": "https://evil.example/?q=secret"}, routine="x")
+    assert verdict.reason == "no rule allows GET https://evil.example"
+    assert verdict.allowed == "http_request may use GET api.example.org"
+    assert "http_request: GET api.example.org" in judged.summary("x", ["http_request"])
+
+
+def test_addresses_that_are_not_public_belong_to_the_rule_that_names_them(policy: Write) -> None:
+    judged = policy(f'{WEB}hosts = ["nas.example:8080"]\nnetworks = ["192.168.1.0/24"]\n{WEB}hosts = ["a.example"]')
+    assert [str(each) for each in judged.networks(target("http://nas.example:8080/"), "x")] == ["192.168.1.0/24"]
+    assert judged.networks(target("http://a.example/"), "x") == ()
+
+
+def test_of_git_only_what_looks_is_ever_allowed(policy: Write) -> None:
+    judged = policy(
+        '[[rule]]\ntool = "git"\neffect = "allow"\nmatch = ["log --oneline -5"]\nnot_match = ["log --output=x"]\n'
+        '[[rule]]\ntool = "git"\neffect = "deny"\nargv = ["remote"]\n'
+        '[[rule]]\ntool = "*"\neffect = "deny"\npaths = [".env"]\n'
+    )
+
+    def may(command: str, repository: str = ".") -> bool:
+        return judged.judge("git", {"command": command, "repository": repository}, routine="x").allows
+
+    assert may("status --short") and may("log -p -- notes.md") and may("log", "src")
+    for command in (
+        "push",
+        "-c core.pager=x log",
+        "log | head",
+        "log > x",
+        "log; ls",
+        "remote -v",
+        "show HEAD:.env",
+        "",
+    ):
+        assert not may(command), command
+    assert not may("show HEAD:../notes.md", "src") and not may("log", "/etc") and not may("log", "link_etc")
+
+
+def test_scripts_go_by_name_and_arguments(policy: Write) -> None:
+    judged = policy('[[rule]]\ntool = "script"\neffect = "allow"\nargv = ["backup", ["daily", "weekly"]]\n')
+
+    def may(name: str, *arguments: str) -> bool:
+        return judged.judge("script", {"name": name, "arguments": list(arguments)}, routine="x").allows
+
+    assert may("backup", "daily") and may("backup", "weekly", "x")
+    assert not may("backup") and not may("backup", "--force") and not may("other", "daily")
+    assert judged.judge("script", {"name": "other"}, routine="x").allowed == "script may use backup daily|weekly"
