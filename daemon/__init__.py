@@ -11,8 +11,11 @@ routines/       one routine file as a value; what changed between two folders of
 watching/       files that come to rest in watched folders
 due.py          what becomes of a slot, decided from values
 why.py          why a slot ran or did not, in one sentence
+almanac.py      what routines mean on this machine
 ledger.py       slots settled and claimed in the journal, each once
 occasions.py    what else starts a run: a person, a file, a webhook, the end of another
+patience.py     routines that keep failing
+arrivals.py     files and ends heard of, answered when there is time
 engine.py       the alarm clock: wakes up, lets the ledger settle, hands run ids on
 executors.py    who lives which run, and how many at once
 run.py          the life of a run on one screen
@@ -33,7 +36,9 @@ log.py          structured logs
 redact.py       secrets taken out of whatever is kept or shown
 clock.py timer.py bell.py errands.py notify.py   the time, an alarm, a changed file, work that waits, a word to systemd
 new.py          a routine file, written for a person
-app.py          everything wired by hand, and the life of the process
+webhooks.py     the door for strangers, opened when a routine wants one
+app.py          everything wired by hand
+life.py         the life of the process
 main.py         the command `agentd`
 models.py       the words of the product as values
 errors.py       the ways things go wrong, named by what happens next

@@ -1,15 +1,13 @@
-"""Everything wired by hand, from the config to the socket, and the life of the process.
+"""Everything wired by hand, from the config to the socket.
 
-Read `App.open` from top to bottom to know what there is, `App.serve` to know what runs.
+Read `App.open` from top to bottom to know what there is, `life.serve` to know what runs.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
-import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,43 +17,34 @@ from typing import TYPE_CHECKING, Self
 from zoneinfo import ZoneInfo
 
 import structlog
-from pydantic import SecretStr
 
 from daemon import __version__
 from daemon.chain import Providers
 from daemon.clock import Clock, SystemClock, host_zone
 from daemon.config import Config, load_config
-from daemon.control.server import Server
 from daemon.control.surface import Surface
 from daemon.control.views import CheckView, ProcessView, ReloadView, fault_views, iso
 from daemon.delivery import CHANNELS, Outbox
-from daemon.due import may_resume
 from daemon.engine import RoutineEngine
 from daemon.errors import ConfigError, DaemonError, Fault
 from daemon.events import Events
 from daemon.executors import Lane, LocalExecutor
 from daemon.forget import Forgetting
 from daemon.functions import FunctionRegistry
-from daemon.ledger import schedule_of
 from daemon.log import configure
 from daemon.memory import Memory
-from daemon.memory.keeper import Keeper
-from daemon.mirror import Mirror
 from daemon.models import Json, Run, new_id
-from daemon.notify import Notifier
-from daemon.places import hooks_beside
 from daemon.policy import Policy
-from daemon.recollection import remember, retention_of
+from daemon.recollection import remember
 from daemon.redact import Secrets
-from daemon.reload import Reloads, zone_bell
 from daemon.routines import Loaded, against, load_folder
 from daemon.store import Database, Journal, lock_state
 from daemon.timer import system_timer
 from daemon.tools import files, finish, self_info, shell, sysinfo
 from daemon.tools import memory as memory_tools
+from daemon.webhooks import Webhooks
 
 if TYPE_CHECKING:
-    from daemon.control.hooks import HookServer
     from daemon.host import RunHost
 
 log = structlog.get_logger()
@@ -76,7 +65,7 @@ class Place:
 
 
 class App:
-    """The daemon, built; `serve` or `once` lets it live."""
+    """The daemon, built; life.py lets it live."""
 
     place: Place
     clock: Clock
@@ -94,11 +83,10 @@ class App:
     owner: str
     """Who holds the leases of this process."""
     reload_fault: str | None = None
-    hooks: HookServer | None = None
-    """The webhook socket, from the first routine on that wants one."""
-    _hooks_secret: SecretStr | None
+    webhooks: Webhooks
     _retired: list[Providers]
-    _tasks: asyncio.TaskGroup
+    tasks: asyncio.TaskGroup
+    """What runs beside everything else, while the daemon serves."""
 
     @classmethod
     @asynccontextmanager
@@ -117,7 +105,7 @@ class App:
             workspace = _workspace(place)
             app._open_log()
             app.policy = app._read_policy(config)
-            app._take_hooks_secret(config.hooks_secret())
+            secret = config.hooks_secret()
             database = await Database.open(place.state / "agentd.db")
             try:
                 app.journal = Journal(database, clock=app.clock.now)
@@ -146,6 +134,8 @@ class App:
                     timer=system_timer(app.clock, place.env),
                     workspace=workspace,
                 )
+                app.webhooks = Webhooks(app.engine, place.socket, place.env, place.secrets)
+                app.webhooks.sign_with(secret)
                 try:
                     yield app
                 finally:
@@ -246,7 +236,7 @@ class App:
             return {}
         spec = routine.run
         return {
-            "when": self.engine.words(routine),
+            "when": self.engine.almanac.words(routine),
             "tools": self.registry.names(spec.tools),
             "policy": self.policy.summary(name, self.registry.names(spec.tools), language=self.config.agent.language),
             "max_iterations": spec.max_iterations,
@@ -254,7 +244,7 @@ class App:
             "timeout": str(spec.timeout),
         }
 
-    def _surface(self) -> Surface:
+    def surface(self) -> Surface:
         """Return what the control API touches."""
         return Surface(
             version=__version__,
@@ -266,8 +256,8 @@ class App:
             process=self._process,
             reload=self.reload,
             check=self._check,
-            words=self.engine.words,
-            elsewhere=self.engine.elsewhere,
+            words=self.engine.almanac.words,
+            elsewhere=self.engine.almanac.elsewhere,
             uids=frozenset({os.getuid(), 0}),
             log_file=self.place.log_file,
             memory=self.memory,
@@ -294,7 +284,7 @@ class App:
             "fault": self.reload_fault,
         }
 
-    async def _definitions(self) -> Loaded:
+    async def definitions(self) -> Loaded:
         """Read the routines; one that names an unknown provider or tool is as invalid as one that is misspelt."""
         config = self.place.config
         return await asyncio.to_thread(
@@ -308,7 +298,7 @@ class App:
 
         return await asyncio.to_thread(examine, self.place.config, self.place.state, self.place.socket, self.place.env)
 
-    def _seeds(self) -> dict[str, str]:
+    def seeds(self) -> dict[str, str]:
         """Return what every agent should be able to find out about its home."""
         state, config = self.place.state, self.place.config
         return {
@@ -321,7 +311,7 @@ class App:
 
     # --- definitions, read again ---
 
-    def _definition_folders(self) -> list[Path]:
+    def definition_folders(self) -> list[Path]:
         config = self.place.config
         return list(dict.fromkeys([config.folder, config.routines_path, config.policy_path.parent]))
 
@@ -353,19 +343,19 @@ class App:
             raise
         self.reload_fault = None
         self.place, self.policy = replace(self.place, config=config), policy
-        self._take_hooks_secret(secret)
+        self.webhooks.sign_with(secret)
         if config.log != old.log:
             self._open_log()
         if config.providers != old.providers or config.provider != old.provider:
             self._retired.append(self.providers)  # runs under way still ask them
             self.providers = providers
         self.executor.allow(config.daemon.max_concurrent)
-        loaded = await self._definitions()
+        loaded = await self.definitions()
         self.zone = ZoneInfo(config.timezone or host_zone())
         told = {fault for error in self.engine.faults.values() for fault in error.faults}
         changes = await self.engine.reload(loaded, zone=self.zone.key)
         try:
-            await self._open_hooks()
+            await self.webhooks.open(self.tasks)
         except DaemonError as error:
             self.reload_fault = str(error)
             log.warning("hooks.closed", fault=str(error))
@@ -381,135 +371,6 @@ class App:
             "removed": list(changes.removed),
             "faults": [view for error in loaded.faults.values() for view in fault_views(error)],
         }
-
-    # --- webhooks ---
-
-    async def _open_hooks(self) -> None:
-        """Take webhooks, if a routine wants them; ConfigError or SocketBusy where their socket cannot be made."""
-        if self.hooks or not self.engine.hooks:
-            return
-        from daemon.control.hooks import Hooks, HookServer  # few need it, and all would wait for it
-
-        hooks = Hooks(
-            version=__version__, start=self.engine.hook, secret=self._secret_of_hooks, redact=self.secrets.redact_json
-        )
-        self.hooks = HookServer(hooks, hooks_beside(self.place.socket), self.place.env)
-        self._tasks.create_task(self.hooks.serve(), name="webhook socket")
-        await self.hooks.ready()
-        log.info("hooks.opened", socket=str(self.hooks.path), signed=self._hooks_secret is not None)
-
-    def _take_hooks_secret(self, secret: SecretStr | None) -> None:
-        self._hooks_secret = secret
-        if secret:
-            self.secrets.add(secret.get_secret_value())
-
-    def _secret_of_hooks(self) -> str | None:
-        return self._hooks_secret.get_secret_value() if self._hooks_secret else None
-
-    # --- the life of the process ---
-
-    async def once(self, name: str) -> Run:
-        """Run one routine here and now, to its delivered end; NotFound if there is none of that name.
-
-        A run of it that an earlier process left goes first; those of other routines wait for a daemon.
-        """
-        if self.memory.meaning:
-            await self.memory.meaning.load(self.memory.shelf)
-        await self.engine.load(await self._definitions())
-        events = self.events.follow()
-        try:
-            left = [run for run in await self._left_over() if run.routine == name]
-            await self.executor.submit_all(left)
-            for run in left:
-                await _end_of(run, events)
-            run = await self.engine.trigger(name, event=new_id(), trigger="once")
-            await _end_of(run, events)
-            await self.outbox.flush()
-        finally:
-            await self.executor.stop(0)
-        return await self.journal.get(run.id)
-
-    async def _left_over(self) -> list[Run]:
-        """Return the runs of an earlier process that are still worth going on with; the others end as interrupted."""
-        going_on = []
-        for run in await self.journal.recover(self.owner):
-            try:
-                routine = await self.host.routine_of(run)
-            except DaemonError:
-                going_on.append(run)  # `live` ends it and says why
-                continue
-            steps = await self.journal.steps(run.id)
-            alive = max(filter(None, (run.created, run.started, steps[-1].at if steps else None)))
-            schedule = schedule_of(routine, zone=self.zone.key)
-            if run.event is not None or may_resume(schedule, run.slot, self.boot - alive):
-                going_on.append(run)
-            else:
-                from daemon.run import give_up
-
-                await give_up(run, routine, self.host)
-        return going_on
-
-    async def serve(self, announce: Callable[[App], Awaitable[None]]) -> None:
-        """Live until SIGTERM or SIGINT; SIGHUP reads the definitions again. `announce` is told when all is ready."""
-        loop, stop = asyncio.get_running_loop(), asyncio.Event()
-        notifier = Notifier(self.place.env)
-        server = Server(self._surface(), self.place.socket, self.place.env)
-        async with asyncio.TaskGroup() as tasks:
-
-            def told_to_stop() -> None:
-                if stop.is_set():  # Ctrl-C once more: whoever presses it does not want to wait for the runs
-                    tasks.create_task(self.executor.stop(0), name="hurry")
-                stop.set()
-
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, told_to_stop)
-            serving = tasks.create_task(server.serve(), name="control socket")
-            background = [
-                tasks.create_task(self.outbox.run(), name="outbox"),
-                tasks.create_task(notifier.feed_watchdog(), name="watchdog"),
-            ]
-            await self.memory.seed(self._seeds())
-            loaded = await self._definitions()
-            await self.engine.load(loaded)
-            # what an earlier process left goes first: it has waited longest
-            await self.executor.submit_all(await self._left_over())
-            await self.engine.start(loaded)
-            gc.collect()
-            gc.freeze()  # what is here stays; walking it again would hold the loop up 0.1 s for 10,000 routines
-            self._tasks = tasks
-            await self._open_hooks()
-            await server.ready()
-            reloads = Reloads(self.reload, self._definition_folders)
-            zone = zone_bell(reloads.ring, env=self.place.env)
-            loop.add_signal_handler(signal.SIGHUP, reloads.ring)
-            notifier.send("READY=1", f"STATUS={len(self.engine.routines)} routines")
-            keeper = Keeper(self.memory, clock=self.clock.now, retention=lambda: retention_of(self.config))
-            background.append(tasks.create_task(keeper.run(), name="memory keeper"))
-            if self.config.memory.mirror:
-                workspace = self.config.workspace_path(self.place.state)
-                mirror = Mirror(self.memory, workspace, self.journal, clock=self.clock.now)
-                background.append(tasks.create_task(mirror.run(), name="memory mirror"))
-            await announce(self)
-            await stop.wait()
-            notifier.send("STOPPING=1")
-            log.info("daemon.stopping", runs=len(self.executor.running))
-            reloads.close()
-            zone.close()
-            if self.hooks:
-                self.hooks.stop()
-            await self.engine.stop()
-            await self.executor.stop(self.place.config.daemon.grace.total_seconds())
-            server.stop()
-            await serving
-            for task in background:
-                task.cancel()
-
-
-async def _end_of(run: Run, events: AsyncIterator[Json]) -> None:
-    """Return once the run has ended, however often it is put off until then."""
-    async for event in events:
-        if event["run"] == run.id and event["type"] in ("run_ended", "run_waiting"):
-            return
 
 
 def _workspace(place: Place) -> Path:

@@ -29,7 +29,7 @@ def banner(app: App) -> str:
         f"  state     {place.state}",
         f"  provider  {place.config.provider}{'' if place.config.provider != 'offline' else NO_MODEL}",
         f"  socket    {place.socket}",
-        *([f"  webhooks  {app.hooks.path}"] if app.hooks else []),
+        *([f"  webhooks  {app.webhooks.path}"] if app.webhooks.path else []),
         "",
         f"Routines, and when they run next ({app.zone.key}):",
     ]
@@ -55,7 +55,7 @@ NO_MODEL = " (no model is asked: reports are the gathered facts, laid out)"
 
 def _when(app: App, name: str) -> str:
     fires = app.engine.next_fires(name, 3)
-    words = app.engine.words(app.engine.routines[name])
+    words = app.engine.almanac.words(app.engine.routines[name])
     if name in app.engine.states and app.engine.states[name].paused:
         return f"{words}; paused"
     return f"{words}: {', '.join(_local(moment, app) for moment in fires)}" if fires else words

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import platform
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from heapq import heappop, heappush
@@ -24,23 +24,20 @@ from apscheduler.jobstores.base import BaseJobStore  # type: ignore[import-untyp
 from apscheduler.schedulers.asyncio import AsyncIOScheduler  # type: ignore[import-untyped]
 from apscheduler.triggers.base import BaseTrigger  # type: ignore[import-untyped]
 
+from daemon.almanac import Almanac
+from daemon.arrivals import RETRY, Arrivals
 from daemon.clock import Clock, machine_id
 from daemon.errands import Errands
 from daemon.errors import ConfigError, NotFound, Refused
-from daemon.ledger import AHEAD, SLICE, Ledger, schedule_of, sliced
+from daemon.ledger import AHEAD, SLICE, Ledger, sliced
 from daemon.models import Run, new_id
 from daemon.occasions import Occasions
-from daemon.routines import Changes, Loaded, Routine, circles, diff
+from daemon.routines import Changes, Loaded, Routine, diff, effective
 from daemon.schedule import Schedule
 from daemon.store.journal import Journal, RoutineState
 from daemon.timer import Timer, system_timer
-from daemon.watching import Watcher
 
 log = structlog.get_logger()
-
-# A ledger that could not be written (a full disk) is tried again so much later.
-RETRY = 60.0
-DAY = 86_400.0
 
 
 class RoutineEngine:
@@ -59,25 +56,21 @@ class RoutineEngine:
         host: str | None = None,
         workspace: Path = Path(),
     ) -> None:
-        self._clock, self._zone, self._journal = clock, zone, journal
-        self._machine = machine_id() if machine is None else machine
-        self._host = platform.node() if host is None else host
-        self._ledger = Ledger(
-            journal=journal, submit=submit, cancel=cancel, clock=clock, machine=self._machine, host=self._host
+        self._clock, self._journal = clock, journal
+        self.almanac = Almanac(
+            zone=zone,
+            machine=machine_id() if machine is None else machine,
+            host=platform.node() if host is None else host,
         )
+        self._ledger = Ledger(journal=journal, submit=submit, cancel=cancel, clock=clock, almanac=self.almanac)
         self._occasions = Occasions(self._ledger, journal, clock)
-        self._watcher = Watcher(workspace, self._ring)
+        self._arrivals = Arrivals(self._ledger, self._occasions, journal, workspace, look_again=self._look_again)
         self._timer = timer
         self._alarm: _Alarm | None = None
         self._faults: Mapping[str, ConfigError] = {}
         self._slots = Errands(
             "slot claims", self._ledger.settle, retry=RETRY, session=self._ledger.open, at_once=2 * AHEAD * SLICE
         )
-        self._files = Errands("file claims", self._take_files, retry=RETRY)
-        self._ends = Errands("chain claims", self._answer_ends, retry=RETRY, session=self._ledger.open)
-        self._ended: dict[str, Run] = {}
-        """Runs whose end others come after."""
-        self._tidied: dict[str, float] = {}
         self._realigning: asyncio.Task[None] | None = None
 
     # --- life
@@ -98,43 +91,43 @@ class RoutineEngine:
             await ledger.settle(ledger.schedules)
             await self._occasions.start_of_daemon()
             await self._occasions.first_runs(ledger.routines)
-            self._journal.when_ended = self._heard_end
+            self._journal.when_ended = self._arrivals.heard_end
             await self._occasions.missed_ends(ledger.schedules)
-        self._watcher.watch(self._occasions.watches)
-        log.info("engine.started", routines=len(ledger.routines), zone=self._zone)
+        self._arrivals.watch()
+        log.info("engine.started", routines=len(ledger.routines), zone=self.almanac.zone)
 
     async def reload(self, loaded: Loaded, *, zone: str | None = None) -> Changes:
         """Go over to new definitions; a file that can no longer be read keeps what it said before."""
         ledger, old = self._ledger, self._ledger.routines
         async with ledger.open():
-            new, faults = _effective(old, loaded)
+            new, faults = effective(old, loaded)
             changes = diff(old, new)
-            moved = zone is not None and zone != self._zone
+            moved = zone is not None and zone != self.almanac.zone
             # What is due by the old definition is settled by it.
             await ledger.settle(ledger.schedules if moved else [*changes.changed, *changes.removed])
             fresh = list(new) if moved else [*changes.added, *changes.changed]
-            self._zone, self._faults = zone or self._zone, faults
+            self.almanac.zone, self._faults = zone or self.almanac.zone, faults
             await self._take_up(new, fresh=fresh)
             await self._stand([*fresh, *changes.removed])
             await self._occasions.first_runs([*changes.added, *changes.changed])
             await self._occasions.missed_ends([*changes.added, *changes.changed])
-        self._watcher.watch(self._occasions.watches)
+        self._arrivals.watch()
         for name in self._occasions.watches.keys() & set(fresh):  # what hindered it may be gone
             self._ring(name)
         log.info("engine.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed)
         return changes
 
     async def _take_up(self, routines: Mapping[str, Routine], *, fresh: Iterable[str]) -> None:
-        await self._ledger.take_up(routines, fresh=fresh, unread=self._faults, zone=self._zone)
+        await self._ledger.take_up(routines, fresh=fresh, unread=self._faults)
         self._occasions.take_up()
 
     async def stop(self) -> None:
         """Ring no more; a claim under way is finished."""
-        self._watcher.close()
+        self._arrivals.close()
         if self._alarm:
             await self._alarm.stop()
-        for errands in (self._slots, self._files, self._ends):
-            await errands.stop()
+        await self._slots.stop()
+        await self._arrivals.stop()
         if self._realigning:
             await asyncio.wait([self._realigning])
 
@@ -208,21 +201,9 @@ class RoutineEngine:
             moment = slot
         return fires
 
-    def words(self, routine: Routine) -> str:
-        """Return in English when a routine runs."""
-        words = self.schedule(routine).words(routine.trigger.event_words)
-        elsewhere = self.elsewhere(routine)
-        return f"{words}; {elsewhere}" if elsewhere else words
-
-    def elsewhere(self, routine: Routine) -> str:
-        """Return why a routine does not start on this machine; empty if it does."""
-        if self._ledger.is_here(routine):
-            return ""
-        return f"not on this machine: {self._host} is none of {', '.join(routine.trigger.machines)}"
-
     def schedule(self, routine: Routine) -> Schedule:
         """Return when a routine runs, whether it is enabled or not."""
-        return schedule_of(routine, zone=self._zone, machine=self._machine)
+        return self.almanac.schedule(routine)
 
     def _known(self, name: str) -> None:
         if name in self.routines:
@@ -244,39 +225,14 @@ class RoutineEngine:
                 await asyncio.sleep(0)
 
     def _ring(self, name: str) -> None:
-        (self._files if name in self._occasions.watches else self._slots).add(name)
+        if name in self._occasions.watches:
+            self._arrivals.look(name)
+        else:
+            self._slots.add(name)
 
-    async def _take_files(self, names: Sequence[str]) -> None:
-        """Look at watched folders, and start runs for what has come to rest."""
-        for name in names:
-            await self._forget_files(name)
-            files = await self._watcher.look(name, await self._journal.seen_files(name))
-            if not files:
-                continue
-            async with self._ledger.open():
-                again = await self._occasions.files(name, files) if name in self._occasions.watches else None
-            if again and self._alarm:
-                self._alarm.set_once(name, again)
-
-    async def _forget_files(self, name: str) -> None:
-        """Once a day, drop what is known of files that are long gone."""
-        now = asyncio.get_running_loop().time()
-        if now - self._tidied.get(name, -DAY) >= DAY:
-            self._tidied[name] = now
-            await self._occasions.forget_files(name, await self._watcher.present(name))
-
-    def _heard_end(self, run: Run) -> None:
-        if run.routine in self._occasions.children:
-            self._ended[run.id] = run
-            self._ends.add(run.id)
-        if run.routine in self._occasions.watches:  # files may wait for it
-            self._files.add(run.routine)
-
-    async def _answer_ends(self, ids: Sequence[str]) -> None:
-        for run_id in ids:
-            if run := self._ended.get(run_id):
-                await self._occasions.ended(run)
-                del self._ended[run_id]
+    def _look_again(self, name: str, at: datetime) -> None:
+        if self._alarm:
+            self._alarm.set_once(name, at)
 
     def _clock_set(self) -> None:
         if self._realigning is None or self._realigning.done():
@@ -293,21 +249,6 @@ class RoutineEngine:
             log.exception("engine.realign_failed")
         for name in self._ledger.schedules:
             self._ring(name)
-
-
-def _effective(old: Mapping[str, Routine], loaded: Loaded) -> tuple[dict[str, Routine], dict[str, ConfigError]]:
-    """Return the routines to go over to, and what is wrong with files: a faulty one keeps what it said before.
-
-    What was kept may close a circle with what is new; then the new ones are faulty.
-    """
-    new = {**loaded.routines, **{name: old[name] for name in loaded.faults if name in old}}
-    faults = dict(loaded.faults)
-    while found := {name: fault for name, fault in circles(new).items() if new[name] != old.get(name)}:
-        faults |= found
-        for name in found:
-            del new[name]
-        new |= {name: old[name] for name in found if name in old}
-    return new, faults
 
 
 # --- APScheduler -----------------------------------------------------------------------------------

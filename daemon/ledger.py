@@ -11,20 +11,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any, TypeAlias
 
 import structlog
 
+from daemon.almanac import Almanac, starts_by_itself
 from daemon.clock import Clock
-from daemon.definitions import parse_duration
-from daemon.due import Settled, Stretch, apart, back_off, moments, settle, skipped
+from daemon.due import Settled, Stretch, apart, moments, settle, skipped
 from daemon.errors import NotFound, Refused
 from daemon.models import Outcome, Reason, Run, Status
-from daemon.routines import KINDS, Routine
-from daemon.schedule import CatchUp, Schedule, spread_offset
-from daemon.store.journal import Claim, Journal, RoutineState, Streak
+from daemon.patience import Patience
+from daemon.routines import Routine
+from daemon.schedule import Schedule
+from daemon.store.journal import Claim, Journal, RoutineState
 
 log = structlog.get_logger()
 
@@ -35,30 +35,6 @@ AHEAD = 8
 OPERATOR_SEEN = "operator_seen"
 # A schedule key that no routine has: who comes back from it gets a new baseline.
 FORGOTTEN = ""
-
-
-def schedule_of(routine: Routine, *, zone: str, machine: str = "") -> Schedule:
-    """Return the schedule of a routine; `zone` is the one it has if it names none."""
-    trigger = routine.trigger
-    catch_up: CatchUp = "once" if trigger.catch_up == "once" else "none"
-    if trigger.catch_up not in ("once", "none"):
-        catch_up = parse_duration(trigger.catch_up)
-    return Schedule.of(
-        timezone=trigger.timezone or zone,
-        cron=trigger.cron,
-        every=trigger.every,
-        at=trigger.at,
-        on_start=trigger.on_start,
-        catch_up=catch_up,
-        delay=spread_offset(routine.name, trigger.spread, machine),
-        active_hours=trigger.active_hours,
-        active_days=trigger.active_days,
-    )
-
-
-def starts_by_itself(routine: Routine) -> bool:
-    """Tell whether anything but a person starts a routine."""
-    return routine.trigger.on_start or any(getattr(routine.trigger, kind) for kind in KINDS)
 
 
 def sliced(names: Iterable[str]) -> Iterator[list[str]]:
@@ -78,11 +54,10 @@ class Ledger:
         submit: Callable[[Run], Awaitable[None]],
         cancel: Callable[[str], Awaitable[object]],
         clock: Clock,
-        machine: str,
-        host: str,
+        almanac: Almanac,
     ) -> None:
         self._journal, self._submit, self._cancel = journal, submit, cancel
-        self._clock, self._machine, self._host = clock, machine, host
+        self._clock, self._almanac = clock, almanac
         self.up_since = clock.now()
         self.routines: Mapping[str, Routine] = {}
         self.schedules: dict[str, Schedule] = {}
@@ -93,8 +68,7 @@ class Ledger:
         self._definitions: dict[str, str] = {}
         self._lock = asyncio.Lock()
         self._occupied: dict[str, list[Run]] | None = None
-        self._streaks: dict[str, Streak] = {}
-        """Of the routines whose last runs failed."""
+        self._patience = Patience(journal)
         self._late = 0
         """Runs that come late and were started since the ledger was opened."""
 
@@ -109,15 +83,13 @@ class Ledger:
 
     # --- definitions, baselines and floors
 
-    async def take_up(
-        self, routines: Mapping[str, Routine], *, fresh: Iterable[str], unread: Iterable[str], zone: str
-    ) -> None:
+    async def take_up(self, routines: Mapping[str, Routine], *, fresh: Iterable[str], unread: Iterable[str]) -> None:
         """Go over to these routines, of which `fresh` are new or changed.
 
         `unread` are those whose files say nothing at present, and which are not forgotten for that.
         """
         read = {name: routines[name] for name in fresh}
-        keys, schedules, definitions = await asyncio.to_thread(self._read, read, zone)  # half a second for 10,000
+        keys, schedules, definitions = await asyncio.to_thread(self._read, read)  # half a second for 10,000
         keys = {name: keys.get(name) or self._keys[name] for name in routines}
         self.states = await self._set_baselines(keys, unread)
         self._keys, self.routines = keys, routines
@@ -128,28 +100,21 @@ class Ledger:
         self.schedules.update(schedules)
         self._definitions.update(definitions)
         await self.read_floors(schedules)
-        await self._read_streaks(read)
+        await self._read_failures(read)
 
-    def _read(
-        self, routines: Mapping[str, Routine], zone: str
-    ) -> tuple[dict[str, str], dict[str, Schedule], dict[str, str]]:
+    def _read(self, routines: Mapping[str, Routine]) -> tuple[dict[str, str], dict[str, Schedule], dict[str, str]]:
         keys: dict[str, str] = {}
         schedules: dict[str, Schedule] = {}
         for name, routine in routines.items():
-            keys[name] = f"{routine.schedule_key} {routine.trigger.timezone or zone}"
-            if routine.enabled and starts_by_itself(routine) and self.is_here(routine):
-                schedules[name] = schedule_of(routine, zone=zone, machine=self._machine)
+            keys[name] = f"{routine.schedule_key} {routine.trigger.timezone or self._almanac.zone}"
+            if routine.enabled and starts_by_itself(routine) and self._almanac.is_here(routine):
+                schedules[name] = self._almanac.schedule(routine)
         return keys, schedules, {name: routine.dump() for name, routine in routines.items()}
-
-    def is_here(self, routine: Routine) -> bool:
-        """Tell whether a routine is for this host, by its full name or by the name before the first dot."""
-        globs, names = routine.trigger.machines, {self._host.lower(), self._host.lower().partition(".")[0]}
-        return not globs or any(fnmatchcase(name, glob.lower()) for glob in globs for name in names)
 
     def wants_first_run(self, name: str) -> bool:
         """Tell whether a routine is to run as soon as it is seen for the first time."""
         routine = self.routines[name]
-        return routine.first_run and routine.enabled and self.is_here(routine)
+        return routine.first_run and routine.enabled and self._almanac.is_here(routine)
 
     async def _set_baselines(self, keys: Mapping[str, str], unread: Iterable[str]) -> dict[str, RoutineState]:
         """Start a new baseline where trigger, zone or enabling changed, and where the old one cannot be true."""
@@ -202,7 +167,7 @@ class Ledger:
             await self._account([(name, skipped(slot, Reason.PAUSED, since=first))])
         await self._journal.resume(name, since=since)
         await self._read_states()
-        self._streaks.pop(name, None)
+        self._patience.forget(name)
         if name in self._floors:
             self._floors[name] = max(self._floors[name], self.states[name].baseline)
 
@@ -224,35 +189,20 @@ class Ledger:
         """Take note of how a run ended: a routine that keeps failing rests longer and longer, then it is paused."""
         name = run.routine
         if run.status is Status.SUCCEEDED:
-            self._streaks.pop(name, None)
+            self._patience.forget(name)
         elif name in self.states:
-            await self._read_streaks([name])
+            await self._read_failures([name])
 
-    async def _read_streaks(self, names: Iterable[str]) -> None:
-        failing = await self._journal.failing(names)
+    async def _read_failures(self, names: Iterable[str]) -> None:
+        await self._patience.read(names, self.states)
         for name in names:
-            self._streaks.pop(name, None)
-        self._streaks.update(await self._journal.streaks({name: self.states[name].forgiven for name in failing}))
-        for name in failing:
-            if streak := self._streaks.get(name):
-                await self._pause_if_hopeless(name, streak)
-
-    async def _pause_if_hopeless(self, name: str, streak: Streak) -> None:
-        after = self.routines[name].run.retry.pause_after
-        if not after or streak.count < after or self.states[name].paused:
-            return
-        why = f"{streak.count} runs in a row failed, the last one: {streak.detail or 'it did not say why'}"
-        await self.pause(name, why=why)
-        log.warning("routine.paused", routine=name, why=why, hint=f"agentctl resume {name}")
+            if not self.states[name].paused and (why := self._patience.lost_with(self.routines[name])):
+                await self.pause(name, why=why)
+                log.warning("routine.paused", routine=name, why=why, hint=f"agentctl resume {name}")
 
     def rests_until(self, name: str, now: datetime) -> datetime | None:
         """Return until when a routine is not to be started that has failed of late."""
-        if (streak := self._streaks.get(name)) is None:
-            return None
-        retry = self.routines[name].run.retry
-        until = streak.last + back_off(streak.count, retry.backoff, retry.max)
-        # A failure of the future is one from a time when the clock was wrong.
-        return until if streak.last <= now < until else None
+        return self._patience.rests_until(self.routines[name], now)
 
     # --- settling slots
 

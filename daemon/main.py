@@ -149,6 +149,7 @@ def serve(options: argparse.Namespace) -> int:
     """Start the daemon and stay until SIGTERM or Ctrl-C."""
     # The start makes next to no garbage, and looking for it takes a tenth of the time.
     gc.disable()
+    from daemon import life
     from daemon.app import App
     from daemon.banner import banner, models_at_hand
 
@@ -165,7 +166,7 @@ def serve(options: argparse.Namespace) -> int:
 
     async def live() -> None:
         async with App.open(_place(options, console=True)) as app:
-            await app.serve(announce)
+            await life.serve(app, announce)
 
     try:
         asyncio.run(live())
@@ -183,6 +184,7 @@ def _import_the_rest() -> None:
 
 def once(options: argparse.Namespace) -> int:
     """Run one routine in the foreground; if a daemon holds the state, hand the run over to it."""
+    from daemon import life
     from daemon.app import App
     from daemon.control.cli import exit_code_of
     from daemon.control.cli import main as agentctl
@@ -191,7 +193,7 @@ def once(options: argparse.Namespace) -> int:
     async def run() -> int:
         place = _place(options, console=sys.stderr.isatty())
         async with App.open(place) as app:
-            ended = await app.once(options.routine)
+            ended = await life.once(app, options.routine)
             if ended.report:
                 _say(ended.report)
             if ended.detail:

@@ -12,11 +12,11 @@ from zoneinfo import ZoneInfo
 
 import tomli_w
 
+from daemon.almanac import schedule_of
 from daemon.clock import host_zone
 from daemon.config import Config
 from daemon.definitions import display
 from daemon.errors import ConfigError, Refused
-from daemon.ledger import schedule_of
 from daemon.phrases import Unclear, trigger_of
 from daemon.routines import Routine, against, routine_of
 from daemon.schedule import Schedule

@@ -10,10 +10,10 @@ from typing import Any
 
 from freezegun.api import FrozenDateTimeFactory
 
+from daemon.almanac import schedule_of
 from daemon.clock import SystemClock
 from daemon.engine import RoutineEngine
 from daemon.errors import ConfigError, Fault
-from daemon.ledger import schedule_of
 from daemon.models import Run, Status
 from daemon.routines import Changes, Loaded, Routine
 from daemon.schedule import Schedule
@@ -98,7 +98,7 @@ class House:
         """Let the process be gone; what it had committed stays."""
         if self.db:
             self.bell.close()
-            self.engine._watcher.close()
+            self.engine._arrivals.close()
             await self.quiet()
             await self.db.close()
             self.db = None

@@ -5,7 +5,16 @@ when the next one is due (schedule.py), what became of one (store/), and any cha
 """
 
 from daemon.routines.chains import circles, tangled
-from daemon.routines.folder import Changes, Loaded, diff, is_routine_file, load_folder, load_routine, routine_of
+from daemon.routines.folder import (
+    Changes,
+    Loaded,
+    diff,
+    effective,
+    is_routine_file,
+    load_folder,
+    load_routine,
+    routine_of,
+)
 from daemon.routines.routine import Budget, Definition, Deliver, Gate, Gather, Retry, Routine, RunSpec, Trigger
 from daemon.routines.rules import CHANNELS, KINDS, PATH, against
 
@@ -27,6 +36,7 @@ __all__ = [
     "against",
     "circles",
     "diff",
+    "effective",
     "is_routine_file",
     "load_folder",
     "load_routine",

@@ -14,7 +14,7 @@ from daemon.definitions import (
     read_toml,
 )
 from daemon.errors import ConfigError, Fault
-from daemon.routines.chains import tangled
+from daemon.routines.chains import circles, tangled
 from daemon.routines.routine import Definition, Routine
 from daemon.routines.rules import RULES
 
@@ -124,3 +124,18 @@ def diff(old: Mapping[str, Routine], new: Mapping[str, Routine]) -> Changes:
         removed=tuple(name for name in old if name not in new),
         schedule_changed=tuple(name for name in changed if new[name].schedule_key != old[name].schedule_key),
     )
+
+
+def effective(old: Mapping[str, Routine], loaded: Loaded) -> tuple[dict[str, Routine], dict[str, ConfigError]]:
+    """Return the routines to go over to, and what is wrong with files: a faulty one keeps what it said before.
+
+    What was kept may close a circle with what is new; then the new ones are faulty.
+    """
+    new = {**loaded.routines, **{name: old[name] for name in loaded.faults if name in old}}
+    faults = dict(loaded.faults)
+    while found := {name: fault for name, fault in circles(new).items() if new[name] != old.get(name)}:
+        faults |= found
+        for name in found:
+            del new[name]
+        new |= {name: old[name] for name in found if name in old}
+    return new, faults

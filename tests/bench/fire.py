@@ -37,9 +37,9 @@ def _cancel_all(connection: Connection) -> object:
 @asynccontextmanager
 async def firing(count: int, spread: bool, state: str) -> AsyncIterator[Round]:
     """Let so many routines be due every 20 s, all in one instant or spread over that time."""
+    from daemon.almanac import schedule_of
     from daemon.clock import SystemClock
     from daemon.engine import RoutineEngine
-    from daemon.ledger import schedule_of
     from daemon.log import configure
     from daemon.models import Run
     from daemon.redact import Secrets

@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from daemon.almanac import schedule_of
 from daemon.control.server import Server
 from daemon.control.surface import Surface
 from daemon.control.views import CheckView, ProcessView, ReloadView
 from daemon.errors import ConfigError, Fault, NotFound, Refused
 from daemon.events import Events, end_of, of_step
-from daemon.ledger import schedule_of
 from daemon.models import Run, Status, Step, StepKind, Usage, new_id
 from daemon.routines import Routine
 from daemon.schedule import Schedule

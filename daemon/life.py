@@ -1,0 +1,129 @@
+"""The life of the process: serve until told to stop, or run one routine and go."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import structlog
+
+from daemon.almanac import schedule_of
+from daemon.app import App
+from daemon.control.server import Server
+from daemon.due import may_resume
+from daemon.errors import DaemonError
+from daemon.memory.keeper import Keeper
+from daemon.mirror import Mirror
+from daemon.models import Json, Run, new_id
+from daemon.notify import Notifier
+from daemon.recollection import retention_of
+from daemon.reload import Reloads, zone_bell
+
+log = structlog.get_logger()
+
+
+async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
+    """Live until SIGTERM or SIGINT; SIGHUP reads the definitions again. `announce` is told when all is ready."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    notifier = Notifier(app.place.env)
+    server = Server(app.surface(), app.place.socket, app.place.env)
+    async with asyncio.TaskGroup() as tasks:
+
+        def told_to_stop() -> None:
+            if stop.is_set():  # Ctrl-C once more: whoever presses it does not want to wait for the runs
+                tasks.create_task(app.executor.stop(0), name="hurry")
+            stop.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, told_to_stop)
+        serving = tasks.create_task(server.serve(), name="control socket")
+        background = [
+            tasks.create_task(app.outbox.run(), name="outbox"),
+            tasks.create_task(notifier.feed_watchdog(), name="watchdog"),
+        ]
+        await app.memory.seed(app.seeds())
+        loaded = await app.definitions()
+        await app.engine.load(loaded)
+        # what an earlier process left goes first: it has waited longest
+        await app.executor.submit_all(await _left_over(app))
+        await app.engine.start(loaded)
+        gc.collect()
+        gc.freeze()  # what is here stays; walking it again would hold the loop up 0.1 s for 10,000 routines
+        app.tasks = tasks
+        await app.webhooks.open(tasks)
+        await server.ready()
+        reloads = Reloads(app.reload, app.definition_folders)
+        zone = zone_bell(reloads.ring, env=app.place.env)
+        loop.add_signal_handler(signal.SIGHUP, reloads.ring)
+        notifier.send("READY=1", f"STATUS={len(app.engine.routines)} routines")
+        keeper = Keeper(app.memory, clock=app.clock.now, retention=lambda: retention_of(app.config))
+        background.append(tasks.create_task(keeper.run(), name="memory keeper"))
+        if app.config.memory.mirror:
+            workspace = app.config.workspace_path(app.place.state)
+            mirror = Mirror(app.memory, workspace, app.journal, clock=app.clock.now)
+            background.append(tasks.create_task(mirror.run(), name="memory mirror"))
+        await announce(app)
+        await stop.wait()
+        notifier.send("STOPPING=1")
+        log.info("daemon.stopping", runs=len(app.executor.running))
+        reloads.close()
+        zone.close()
+        app.webhooks.stop()
+        await app.engine.stop()
+        await app.executor.stop(app.place.config.daemon.grace.total_seconds())
+        server.stop()
+        await serving
+        for task in background:
+            task.cancel()
+
+
+async def once(app: App, name: str) -> Run:
+    """Run one routine here and now, to its delivered end; NotFound if there is none of that name.
+
+    A run of it that an earlier process left goes first; those of other routines wait for a daemon.
+    """
+    if app.memory.meaning:
+        await app.memory.meaning.load(app.memory.shelf)
+    await app.engine.load(await app.definitions())
+    events = app.events.follow()
+    try:
+        left = [run for run in await _left_over(app) if run.routine == name]
+        await app.executor.submit_all(left)
+        for run in left:
+            await _end_of(run, events)
+        run = await app.engine.trigger(name, event=new_id(), trigger="once")
+        await _end_of(run, events)
+        await app.outbox.flush()
+    finally:
+        await app.executor.stop(0)
+    return await app.journal.get(run.id)
+
+
+async def _left_over(app: App) -> list[Run]:
+    """Return the runs of an earlier process that are still worth going on with; the others end as interrupted."""
+    going_on = []
+    for run in await app.journal.recover(app.owner):
+        try:
+            routine = await app.host.routine_of(run)
+        except DaemonError:
+            going_on.append(run)  # `live` ends it and says why
+            continue
+        steps = await app.journal.steps(run.id)
+        alive = max(filter(None, (run.created, run.started, steps[-1].at if steps else None)))
+        schedule = schedule_of(routine, zone=app.zone.key)
+        if run.event is not None or may_resume(schedule, run.slot, app.boot - alive):
+            going_on.append(run)
+        else:
+            from daemon.run import give_up
+
+            await give_up(run, routine, app.host)
+    return going_on
+
+
+async def _end_of(run: Run, events: AsyncIterator[Json]) -> None:
+    """Return once the run has ended, however often it is put off until then."""
+    async for event in events:
+        if event["run"] == run.id and event["type"] in ("run_ended", "run_waiting"):
+            return
