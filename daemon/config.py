@@ -102,7 +102,9 @@ class ProviderConfig(Table):
     api_key_env: Name | None = None
     """An environment variable that holds the key."""
     timeout: SomeDuration = timedelta(minutes=5)
-    """How long one answer may take."""
+    """How long one answer may take; one that is streamed: until it begins."""
+    stall: SomeDuration = timedelta(minutes=1)
+    """How long a streamed answer may stand still."""
     max_concurrency: int | None = Field(default=None, ge=1)
     """How many runs and requests at a time; no limit by default."""
     capabilities: JsonTable = Field(default_factory=dict)
@@ -117,7 +119,7 @@ class ProviderConfig(Table):
     def settings(self) -> dict[str, Any]:
         """Return what `create_provider` takes of this table; kind and key go their own ways."""
         taken = self.model_dump(exclude={"kind", "api_key", "api_key_file", "api_key_env"}, exclude_defaults=True)
-        return {**taken, "timeout": self.timeout.total_seconds()}
+        return {**taken, "timeout": self.timeout.total_seconds(), "stall": self.stall.total_seconds()}
 
     def secret(
         self, name: str, *, env: Mapping[str, str], folder: Path = Path(), file: str = "config.toml"

@@ -38,6 +38,7 @@ def create_provider(
     api: str | None = None,
     region: str | None = None,
     timeout: float | None = None,
+    stall: float | None = None,
     temperature: float | None = None,
     max_tokens: int | None = None,
     capabilities: Mapping[str, Any] | None = None,

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
 # The version of the API that `wire.messages` is written for.
 _VERSION = "2026-10-21"
-# At the pace that the vendor reckons with (128,000 tokens an hour) more than this may take over ten minutes, after
-# which an answer that is not streamed is lost on the way; its SDK refuses to send such a request.
-_LONGEST = 21_333
 
 
 class AnthropicBaseProvider(SdkProvider):
@@ -28,12 +25,6 @@ class AnthropicBaseProvider(SdkProvider):
         url = (base_url or home).rstrip("/").removesuffix("/v1")
         self._own = same_host(url, home)
         super().__init__(base_url=url, wire=MESSAGES, needs_key=self._own, **settings)
-
-    def _limited(self, max_tokens: int | None) -> int | None:
-        if max_tokens is None or max_tokens <= _LONGEST:
-            return max_tokens
-        self._say_once("provider.param_lowered", param="max_tokens", value=max_tokens, to=_LONGEST)
-        return _LONGEST
 
     def _build(self) -> AsyncAnthropic:
         import httpx2

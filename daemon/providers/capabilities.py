@@ -35,6 +35,8 @@ class Capabilities(Table):
     """Whether it can be shown images."""
     cache: bool = False
     """Whether a tool loop is to be marked for the vendor's prompt cache (Messages); the others cache unasked."""
+    stream: bool = False
+    """Whether it answers in streams only."""
     extra: dict[str, Any] = Field(default_factory=dict)
     """Fields to send with every request as they stand, such as `{enable_thinking = false}`."""
 

@@ -8,17 +8,17 @@ where a connection each takes 1. Below the client, on the transport, a request a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from daemon.providers.vendor import CONNECT_TIMEOUT, Answer, VendorProvider, broken, in_thread
+from daemon.providers.vendor import CONNECT_TIMEOUT, Answer, Incoming, VendorProvider, broken, in_thread
 from daemon.providers.wire.chat import CHAT
 
 if TYPE_CHECKING:
-    from httpx import AsyncHTTPTransport
+    from httpx import AsyncHTTPTransport, Request
 
 # Connections that nobody has used for so long are closed; servers drop idle ones on their own before long.
 _IDLE = 30.0
@@ -52,18 +52,45 @@ class OpenSourceProvider(VendorProvider):
         ways = self._ways or await self._open()
         import httpx
 
-        headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "agentd"}
-        if self._api_key:
-            headers["Authorization"] = f"Bearer {self._api_key}"
-        limits = {"timeout": {"connect": CONNECT_TIMEOUT}}
-        request = httpx.Request("POST", self.base_url + path, headers=headers, content=body, extensions=limits)
         try:
             async with ways.one() as way:
-                response = await way.handle_async_request(request)
+                response = await way.handle_async_request(self._request(path, body))
                 content = await response.aread()
         except httpx.RequestError as error:
             raise broken(error, self._vendor) from error
         return Answer(response.status_code, response.headers, content)
+
+    @asynccontextmanager
+    async def _stream(self, path: str, body: bytes) -> AsyncIterator[Incoming]:
+        ways = self._ways or await self._open()
+        import httpx
+
+        async with ways.one() as way:
+            try:
+                response = await way.handle_async_request(self._request(path, body))
+            except httpx.RequestError as error:
+                raise broken(error, self._vendor) from error
+
+            async def pieces() -> AsyncGenerator[bytes, None]:
+                try:
+                    async for piece in response.aiter_bytes():
+                        yield piece
+                except httpx.RequestError as error:
+                    raise broken(error, self._vendor) from error
+
+            try:
+                yield Incoming(response.status_code, response.headers, pieces())
+            finally:
+                await response.aclose()
+
+    def _request(self, path: str, body: bytes) -> Request:
+        import httpx
+
+        headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "agentd"}
+        if self._api_key:
+            headers["Authorization"] = f"Bearer {self._api_key}"
+        limits = {"timeout": {"connect": CONNECT_TIMEOUT}}
+        return httpx.Request("POST", self.base_url + path, headers=headers, content=body, extensions=limits)
 
 
 class Ways:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from abc import abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
-from daemon.providers.vendor import Answer, VendorProvider, broken, in_thread
+from daemon.providers.vendor import Answer, Incoming, VendorProvider, broken, in_thread
 
 
 class SdkProvider(VendorProvider):
@@ -57,3 +59,28 @@ class SdkProvider(VendorProvider):
         except sdk.APIConnectionError as error:
             raise broken(error, self._vendor) from error
         return Answer(response.status_code, response.headers, response.content)
+
+    @asynccontextmanager
+    async def _stream(self, path: str, body: bytes) -> AsyncIterator[Incoming]:
+        client = self._client or await self._open()
+        import httpx2
+
+        sdk = sys.modules[self.sdk]
+        try:
+            response = await client.post(path, cast_to=httpx2.Response, content=body, stream=True)
+        except sdk.APIStatusError as error:
+            response = error.response  # read to its end
+        except sdk.APIConnectionError as error:
+            raise broken(error, self._vendor) from error
+
+        async def pieces() -> AsyncGenerator[bytes, None]:
+            try:
+                async for piece in response.aiter_bytes():
+                    yield piece
+            except httpx2.RequestError as error:
+                raise broken(error, self._vendor) from error
+
+        try:
+            yield Incoming(response.status_code, response.headers, pieces())
+        finally:
+            await response.aclose()

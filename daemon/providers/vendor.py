@@ -7,8 +7,16 @@ import json
 import re
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -16,17 +24,22 @@ from urllib.parse import urlsplit
 import structlog
 
 from daemon.errors import BadKey, ConfigError, Fatal, Fault, ProviderError, Transport
-from daemon.models import Json, LLMMessage, LLMResponse
+from daemon.models import Chunk, Json, LLMMessage, LLMResponse
 from daemon.providers import faults
 from daemon.providers.base import LLMProvider
 from daemon.providers.capabilities import capabilities as capabilities_of
-from daemon.providers.wire.base import Question, Wire
+from daemon.providers.wire.base import Pieces, Question, Wire
+from daemon.providers.wire.sse import Event, Reader
 
 T = TypeVar("T")
 log = structlog.get_logger()
 
 # Long enough for a slow network, short enough that a wrong address does not use up a run's time.
 CONNECT_TIMEOUT = 10.0
+# An answer of more tokens than these may take so long that it is streamed, watched or not: at the pace that Anthropic
+# reckons with (128,000 an hour) 21,333 take ten minutes, after which an idle connection is cut on the way.
+LONG = 16_384
+_DONE = "[DONE]"  # how Chat Completions ends a stream
 # Translated tool lists kept per provider; a daemon has one list per routine in agent mode.
 _TOOL_LISTS = 64
 # A shorter key is a word that a local server ignores ("ollama"), and stands in honest texts too.
@@ -39,6 +52,15 @@ class Answer(NamedTuple):
     status: int
     headers: Mapping[str, str]
     content: bytes
+
+
+class Incoming(NamedTuple):
+    """What is coming back, its beginning read and its body not."""
+
+    status: int
+    headers: Mapping[str, str]
+    pieces: AsyncGenerator[bytes, None]
+    """The body as it comes; raises Transport where it breaks off."""
 
 
 class VendorProvider(LLMProvider):
@@ -54,6 +76,7 @@ class VendorProvider(LLMProvider):
         api_key: str | None = None,
         needs_key: bool = False,
         timeout: float = 300.0,
+        stall: float = 60.0,
         temperature: float | None = None,
         max_tokens: int | None = None,
         capabilities: Mapping[str, Any] | None = None,
@@ -66,7 +89,7 @@ class VendorProvider(LLMProvider):
         self.capabilities = capabilities_of(self._model, capabilities, provider=self.name)
         self._vendor = _host(self.base_url, self.name)
         self._api_key, self._needs_key = api_key, needs_key
-        self._timeout = timeout
+        self._timeout, self._stall = timeout, stall
         self._temperature, self._max_tokens = temperature, max_tokens
         self._slots = asyncio.Semaphore(max_concurrency) if max_concurrency else nullcontext()
         self._tools: dict[int, tuple[Sequence[Json], bytes]] = {}
@@ -86,27 +109,81 @@ class VendorProvider(LLMProvider):
         temperature: float | None = None,
         **kw: Any,
     ) -> LLMResponse:
-        functions = functions if self.capabilities.tools else None
-        question = Question(
-            model=self._model,
-            vendor=self._vendor,
-            messages=messages,
-            offers_tools=bool(functions),
-            temperature=self._allowed(self._temperature if temperature is None else temperature),
-            max_tokens=self._limited(kw.get("max_tokens") or self._max_tokens),
-            cache_key=f"routine:{kw['routine']}" if kw.get("routine") else None,
-            capabilities=self.capabilities,
-        )
-        try:
+        question = self._question(messages, functions, temperature, kw)
+        if self.capabilities.stream or (question.max_tokens or 0) > LONG:
+            return await self._in_pieces(messages, functions, temperature, kw)
+        with self._signing():
             self._check_key()
             body = self._body(question, functions)
             async with self._slots:
                 start = time.perf_counter()
                 answer = await self._sent(body)
             response = self._read(answer, question)
+        self._tell(response, start)
+        return response
+
+    async def _in_pieces(
+        self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None, temperature: float | None, kw: Json
+    ) -> LLMResponse:
+        """Ask for a stream and wait for its end: a connection on which nothing happens for long is cut on the way."""
+        response: LLMResponse | None = None
+        async for chunk in self.chat_stream(messages, functions, temperature, **kw):
+            response = chunk.response or response
+        if response is None:
+            raise Transport("the stream held no answer")
+        return response
+
+    async def chat_stream(
+        self,
+        messages: Sequence[LLMMessage],
+        functions: Sequence[Json] | None = None,
+        temperature: float | None = None,
+        **kw: Any,
+    ) -> AsyncIterator[Chunk]:
+        question = self._question(messages, functions, temperature, kw)
+        with self._signing():
+            self._check_key()
+            body = self._body(question, functions, streamed=True)
+            async with self._slots:
+                start = time.perf_counter()
+                async with self._begun(body) as incoming:
+                    if incoming.status != 200 or "text/event-stream" not in incoming.headers.get("content-type", ""):
+                        # an error, or a server that does not stream
+                        content = b"".join([piece async for piece in self._patiently(incoming)])
+                        response = self._read(Answer(incoming.status, incoming.headers, content), question)
+                        yield Chunk(delta=response.content, thinking=response.reasoning)
+                    else:
+                        pieces = self.wire.pieces()
+                        async for chunk in self._chunks(incoming, pieces):
+                            yield chunk
+                        response = self._together(incoming, pieces, question)
+        self._tell(response, start)
+        yield Chunk(response=response)
+
+    def _question(
+        self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None, temperature: float | None, kw: Json
+    ) -> Question:
+        return Question(
+            model=self._model,
+            vendor=self._vendor,
+            messages=messages,
+            offers_tools=bool(functions) and self.capabilities.tools,
+            temperature=self._allowed(self._temperature if temperature is None else temperature),
+            max_tokens=kw.get("max_tokens") or self._max_tokens,
+            cache_key=f"routine:{kw['routine']}" if kw.get("routine") else None,
+            capabilities=self.capabilities,
+        )
+
+    @contextmanager
+    def _signing(self) -> Iterator[None]:
+        """Put this provider's name on every error of a call, and take the key out of it."""
+        try:
+            yield
         except ProviderError as error:
             error.args = (self._signed(str(error)),)
             raise
+
+    def _tell(self, response: LLMResponse, start: float) -> None:
         log.debug(
             "provider.answered",
             provider=self.name,
@@ -116,11 +193,14 @@ class VendorProvider(LLMProvider):
             seconds=round(time.perf_counter() - start, 3),
             tokens=response.usage.total,
         )
-        return response
 
     @abstractmethod
     async def _post(self, path: str, body: bytes) -> Answer:
         """Send a body and return what came back; raises Transport if nothing did."""
+
+    @abstractmethod
+    def _stream(self, path: str, body: bytes) -> AbstractAsyncContextManager[Incoming]:
+        """Send a body and hold on to what is coming back; raises Transport if nothing does."""
 
     def _check_key(self) -> None:
         where = f"[providers.{self.name}]"
@@ -129,9 +209,9 @@ class VendorProvider(LLMProvider):
         if self._api_key and not re.fullmatch(r"[!-~]+", self._api_key):
             raise BadKey(f"the key holds a character that no key has (a space, a line break?); check that of {where}")
 
-    def _body(self, question: Question, functions: Sequence[Json] | None) -> bytes:
-        body = _dumps(self.wire.body(question))
-        if not functions:  # an empty list is an error to most
+    def _body(self, question: Question, functions: Sequence[Json] | None, *, streamed: bool = False) -> bytes:
+        body = _dumps({**self.wire.body(question), **(self.wire.streaming if streamed else {})})
+        if not question.offers_tools or not functions:  # an empty list is an error to most
             return body
         return b'%s,"tools":%s}' % (body[:-1], self._translated(functions))
 
@@ -152,22 +232,89 @@ class VendorProvider(LLMProvider):
         except TimeoutError:
             raise Transport(f"no answer within {self._timeout:g} s") from None
 
+    @asynccontextmanager
+    async def _begun(self, body: bytes) -> AsyncIterator[Incoming]:
+        """Send a body and wait for the beginning of what comes back."""
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    incoming = await stack.enter_async_context(self._stream(self.wire.path, body))
+            except TimeoutError:
+                raise Transport(f"no answer within {self._timeout:g} s") from None
+            yield incoming
+
+    async def _patiently(self, incoming: Incoming) -> AsyncGenerator[bytes, None]:
+        """Yield the body as it comes; a model may think long before its first word, and not between two of them."""
+        patience = self._timeout
+        async with aclosing(incoming.pieces) as pieces:
+            while True:
+                try:
+                    async with asyncio.timeout(patience):
+                        piece = await anext(pieces, None)
+                except TimeoutError:
+                    raise Transport(f"the answer stood still for {patience:g} s") from None
+                if piece is None:
+                    return
+                patience = self._stall
+                yield piece
+
+    async def _chunks(self, incoming: Incoming, pieces: Pieces) -> AsyncIterator[Chunk]:
+        """Yield what can be shown of a streamed answer, until its end."""
+        reader = Reader()
+        async with aclosing(self._patiently(incoming)) as body:
+            async for piece in body:
+                for event in reader.feed(piece):
+                    if event.data != _DONE and (chunk := self._taken(event, incoming, pieces)):
+                        yield chunk
+                    if event.data == _DONE or pieces.ended:
+                        await _drained(body)
+                        return
+        for event in reader.end():
+            if event.data != _DONE and (chunk := self._taken(event, incoming, pieces)):
+                yield chunk
+
+    def _taken(self, event: Event, incoming: Incoming, pieces: Pieces) -> Chunk | None:
+        with self._understanding(event.data.encode(), _request_id(incoming.headers)):
+            data = json.loads(event.data)
+            if event.name == "error" or data.get("type") == "error":
+                raise faults.from_response(200, incoming.headers, event.data.encode(), provider=self.name)
+            if status := _hidden_failure(data):
+                raise faults.from_response(status, incoming.headers, event.data.encode(), provider=self.name)
+            return pieces.add(event.name, data)
+
+    def _together(self, incoming: Incoming, pieces: Pieces, question: Question) -> LLMResponse:
+        """Return the answer that a stream came to."""
+        request_id = _request_id(incoming.headers)
+        whole = pieces.whole()
+        if whole is None:
+            raise Transport("the answer broke off before its end", request_id=request_id)
+        return self._understood(whole, incoming.headers, b"", question)
+
     def _read(self, answer: Answer, question: Question) -> LLMResponse:
-        request_id = answer.headers.get("request-id") or answer.headers.get("x-request-id")
         if answer.status != 200:
             raise faults.from_response(*answer, provider=self.name)
-        try:
-            data = json.loads(answer.content)
+        with self._understanding(answer.content, _request_id(answer.headers)):
+            return self._understood(json.loads(answer.content), answer.headers, answer.content, question)
+
+    def _understood(self, data: Any, headers: Mapping[str, str], content: bytes, question: Question) -> LLMResponse:
+        request_id = _request_id(headers)
+        with self._understanding(content, request_id):
             if status := _hidden_failure(data):
-                raise faults.from_response(status, answer.headers, answer.content, provider=self.name)
+                raise faults.from_response(status, headers, content or _dumps(data), provider=self.name)
             response = self.wire.read(data, question)
+        return replace(response, request_id=request_id or data.get("id"))
+
+    @contextmanager
+    def _understanding(self, content: bytes, request_id: str | None) -> Iterator[None]:
+        """Turn what is wrong with the form of an answer into an error of ours."""
+        try:
+            yield
         except ProviderError as error:
             error.request_id = error.request_id or request_id
             raise
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            text = f"the answer is not of the agreed form but {faults.describe(answer.content)}"
+            text = f"the answer is not of the agreed form but {faults.describe(content)}"
             raise Transport(text, request_id=request_id) from error
-        return replace(response, request_id=request_id or data.get("id"))
 
     def _allowed(self, temperature: float | None) -> float | None:
         """Return the temperature if the model takes it."""
@@ -176,10 +323,6 @@ class VendorProvider(LLMProvider):
             return temperature
         self._say_once("provider.param_dropped", param="temperature", value=temperature, takes=span)
         return None
-
-    def _limited(self, max_tokens: int | None) -> int | None:
-        """Return the limit on the answer as the vendor can keep it."""
-        return max_tokens
 
     def _say_once(self, event: str, *, param: str, **fields: Any) -> None:
         if param not in self._said:
@@ -244,6 +387,18 @@ def _host(url: str, name: str) -> str:
     hint = "use api_key_file or api_key_env" if "@" in url else "such as https://api.example.com/v1"
     key = f"providers.{name}.base_url"
     raise ConfigError(Fault(file="config.toml", key=key, found=shown, problem=problem, hint=hint))
+
+
+async def _drained(body: AsyncIterator[bytes]) -> None:
+    """Read what follows the end of an answer, which is nothing: a connection read to its end can be used again."""
+    with suppress(Transport, TimeoutError):
+        async with asyncio.timeout(1.0):
+            async for _ in body:
+                pass
+
+
+def _request_id(headers: Mapping[str, str]) -> str | None:
+    return headers.get("request-id") or headers.get("x-request-id")
 
 
 def _dumps(value: Any) -> bytes:

@@ -14,6 +14,7 @@ from tests.fakes.rules import (
     check_unknown,
     digest,
     model_named,
+    parts,
     require,
     tokens,
     words,
@@ -47,6 +48,7 @@ def check(body: Json, *, context: int | None, name: str) -> None:
     fields, message_fields = _EXTRA.get(model.family, (set(), set()))
     if model.hosted:
         check_unknown(body, _FIELDS | fields)
+    _check_stream(body)
     _check_tools(body)
     _check_sampling(body, model)
     messages = body.get("messages")
@@ -61,6 +63,14 @@ def check(body: Json, *, context: int | None, name: str) -> None:
     if model.family in _REASONING and thinking:
         _check_reasoning(messages, model, name)
     _check_context(body, model, context)
+
+
+def _check_stream(body: Json) -> None:
+    require(
+        "stream_options" not in body or body.get("stream"),
+        "The 'stream_options' parameter is only allowed when 'stream' is enabled.",
+        code="invalid_value",
+    )
 
 
 def _check_tools(body: Json) -> None:
@@ -227,6 +237,36 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
         "usage": {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
         | turn.get("usage", {}),
     }
+
+
+def stream(said: Json, body: Json) -> list[tuple[str, Any]]:
+    """Return the same answer as the events of a stream."""
+    top = {key: said[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+
+    def event(delta: Json, finish: str | None = None) -> tuple[str, Any]:
+        return "", {**top, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], "usage": None}
+
+    events = []
+    for choice in said["choices"]:
+        message = choice["message"]
+        events.append(event({"role": "assistant", "content": ""}))
+        for key in ("reasoning", "reasoning_content", "content", "refusal"):
+            events += [event({key: part}) for part in parts(message.get(key))]
+        for index, call in enumerate(message.get("tool_calls") or ()):
+            function = call["function"]
+            begun = {**call, "function": {"name": function["name"], "arguments": ""}}
+            events.append(event({"tool_calls": [{"index": index, **begun}]}))
+            for part in parts(function["arguments"]):
+                events.append(event({"tool_calls": [{"index": index, "function": {"arguments": part}}]}))
+        events.append(event({}, choice["finish_reason"]))
+    if (body.get("stream_options") or {}).get("include_usage"):
+        events.append(("", {**top, "choices": [], "usage": said["usage"]}))
+    return [*events, ("", "[DONE]")]
+
+
+def stream_error(body: Json) -> tuple[str, Any]:
+    """Return the event that a server breaks a stream off with."""
+    return "", error(Refusal("The server had an error while processing your request", status=500), body)
 
 
 def _text(arguments: object) -> str:

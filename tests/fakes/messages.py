@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
-from tests.fakes.rules import Json, Refusal, check_model, digest, require, tokens, words
+from tests.fakes.rules import Json, Refusal, check_model, digest, parts, require, tokens, words
 
 _FIELDS = words(
     """
@@ -264,6 +265,40 @@ def _thoughts(turn: Json, prefix: list[object]) -> list[Json]:
         sealed = digest(*prefix, *(["assistant", block] for block in blocks))
         blocks.append({"type": "redacted_thinking", "data": f"x.{sealed}-{digest('x', sealed)}"})
     return blocks
+
+
+def stream(said: Json, body: Json) -> list[tuple[str, Any]]:
+    """Return the same answer as the events of a stream."""
+    start = {**said, "content": [], "stop_reason": None, "usage": {**said["usage"], "output_tokens": 1}}
+    events: list[Json] = [{"type": "message_start", "message": start}, {"type": "ping"}]
+    for index, block in enumerate(said["content"]):
+        deltas: list[Json] = []
+        match block["type"]:
+            case "text":
+                begun = {**block, "text": ""}
+                deltas = [{"type": "text_delta", "text": part} for part in parts(block["text"])]
+            case "thinking":
+                begun = {"type": "thinking", "thinking": "", "signature": ""}
+                deltas = [{"type": "thinking_delta", "thinking": part} for part in parts(block["thinking"])]
+                deltas.append({"type": "signature_delta", "signature": block["signature"]})
+            case "tool_use":
+                begun = {**block, "input": {}}
+                words = block["input"] if isinstance(block["input"], str) else json.dumps(block["input"])
+                deltas = [{"type": "input_json_delta", "partial_json": part} for part in ["", *parts(words)]]
+            case _:
+                begun = block
+        events.append({"type": "content_block_start", "index": index, "content_block": begun})
+        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        events.append({"type": "content_block_stop", "index": index})
+    stop = {key: said[key] for key in ("stop_reason", "stop_sequence", "stop_details")}
+    output = {"output_tokens": said["usage"]["output_tokens"]}
+    events += [{"type": "message_delta", "delta": stop, "usage": output}, {"type": "message_stop"}]
+    return [(event["type"], event) for event in events]
+
+
+def stream_error(body: Json) -> tuple[str, Any]:
+    """Return the event that the vendor breaks a stream off with."""
+    return "error", error(Refusal("Overloaded", status=529), body)
 
 
 def error(refusal: Refusal, body: Any) -> Json:

@@ -13,6 +13,7 @@ from tests.fakes.rules import (
     check_unknown,
     digest,
     model_named,
+    parts,
     require,
     tokens,
     words,
@@ -172,6 +173,35 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
         }
         | turn.get("usage", {}),
     }
+
+
+def stream(said: Json, body: Json) -> list[tuple[str, Any]]:
+    """Return the same answer as the events of a stream."""
+    begun = {**said, "status": "in_progress", "output": [], "usage": None}
+    events: list[Json] = [{"type": "response.created", "response": begun}]
+    for place, item in enumerate(said["output"]):
+        where = {"output_index": place, "item_id": item["id"]}
+        events.append({"type": "response.output_item.added", "output_index": place, "item": {**item, "content": []}})
+        for part in item.get("content") or ():
+            kind = "output_text" if part["type"] == "output_text" else "refusal"
+            events += [{"type": f"response.{kind}.delta", **where, "delta": each} for each in parts(_words(part))]
+        for part in item.get("summary") or ():
+            kind = "response.reasoning_summary_text.delta"
+            events += [{"type": kind, **where, "delta": each} for each in parts(part["text"])]
+        for each in parts(item.get("arguments")):
+            events.append({"type": "response.function_call_arguments.delta", **where, "delta": each})
+        events.append({"type": "response.output_item.done", "output_index": place, "item": item})
+    events.append({"type": f"response.{said['status']}", "response": said})
+    return [(event["type"], {**event, "sequence_number": number}) for number, event in enumerate(events)]
+
+
+def _words(part: Json) -> str:
+    return str(part.get("text") or part.get("refusal") or "")
+
+
+def stream_error(body: Json) -> tuple[str, Any]:
+    """Return the event that the vendor breaks a stream off with."""
+    return "error", {"type": "error", "code": "server_error", "message": "The model broke off.", "param": None}
 
 
 def error(refusal: Refusal, body: Any) -> Json:

@@ -75,6 +75,11 @@ def tokens(value: object) -> int:
     return len(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)) // 4
 
 
+def parts(text: str | None, size: int = 7) -> list[str]:
+    """Cut a text as a stream does."""
+    return [text[begin : begin + size] for begin in range(0, len(text), size)] if text else []
+
+
 def digest(*parts: object) -> str:
     """Hash JSON values; key order, nulls and cache markers make no difference, as with the vendors."""
     text = json.dumps([_bare(part) for part in parts], sort_keys=True)

@@ -33,6 +33,9 @@ A turn is a text, or a table whose keys combine:
     empty: true             a 200 with `choices: []` (or `output: []`, `content: []`)
     truncate: 40            the body ends after so many bytes, and the connection with it
     reset: true | hang: true                               the connection is torn down | nothing ever comes
+    after: 3                asked for a stream: so many of its events come before the fault above
+    stream_error: true      asked for a stream: it ends in the middle, with the vendor's event for that
+    pause: 0.05             asked for a stream: seconds between its events
 
 By default a request takes the first turn that is left (`by="order"`); with `by="conversation"` the turn is chosen by
 how many assistant turns the request holds already, so that any number of conversations can be served, again and again;
@@ -204,6 +207,8 @@ class FakeVendor:
             if turn.get("empty"):
                 said |= {key: [] for key in ("choices", "output", "content") if key in said}
             answer = _Answer.of(said)
+            if body.get("stream"):
+                answer = _Answer.streamed(_events(turn, api, said, body), pause=turn.get("pause", 0.0))
         answer.latency = turn.get("latency", self.latency)
         answer.fault = next((fault for fault in ("reset", "hang") if turn.get(fault)), None)
         answer.truncate = turn.get("truncate")
@@ -222,6 +227,22 @@ class FakeVendor:
             self._log.write(json.dumps(line | {"body": body}) + "\n")
             self._log.flush()
             self.requests.clear()  # a long-lived process keeps them on disk only
+
+
+def _events(turn: Json, api: ModuleType, said: Json, body: Json) -> list[bytes]:
+    """Return an answer as a stream, up to where a fault ends it."""
+    events = api.stream(said, body)
+    broken = any(turn.get(fault) for fault in ("stream_error", "reset", "hang", "truncate"))
+    if broken:
+        events = events[: turn.get("after", len(events) // 2)]
+    if turn.get("stream_error"):
+        events.append(api.stream_error(body))
+    return [_event(name, data) for name, data in events]
+
+
+def _event(name: str, data: Any) -> bytes:
+    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    return f"{f'event: {name}{chr(10)}' if name else ''}data: {text}\n\n".encode()
 
 
 def _check_key(body: Json, headers: dict[str, str]) -> None:
@@ -245,6 +266,14 @@ class _Answer:
     fault: str | None = None
     truncate: int | None = None
     together: int = 0
+    events: list[bytes] | None = None
+    """Of a stream; sent one by one."""
+    pause: float = 0.0
+
+    @classmethod
+    def streamed(cls, events: list[bytes], *, pause: float) -> Self:
+        headers = {"content-type": "text/event-stream; charset=utf-8"}
+        return cls(body=b"", headers=headers, events=events, pause=pause)
 
     @classmethod
     def of(cls, value: Any, status: int = 200) -> Self:
@@ -253,7 +282,8 @@ class _Answer:
 
     @property
     def wire(self) -> bytes:
-        head = [f"HTTP/1.1 {self.status} {_PHRASES.get(self.status, 'Status')}", f"content-length: {len(self.body)}"]
+        length = "transfer-encoding: chunked" if self.events is not None else f"content-length: {len(self.body)}"
+        head = [f"HTTP/1.1 {self.status} {_PHRASES.get(self.status, 'Status')}", length]
         head += [f"{name}: {value}" for name, value in self.headers.items()]
         return "\r\n".join([*head, "", ""]).encode() + self.body[: self.truncate]
 
@@ -304,16 +334,36 @@ class _Connection(asyncio.Protocol):
 
     def _send(self, answer: _Answer) -> None:
         self._vendor.under_way -= 1
+        if answer.events is not None:
+            self._streaming = asyncio.get_running_loop().create_task(self._stream(answer, answer.events))
+            return
         if answer.fault == "hang":
             return
         if answer.fault == "reset":
-            raw: socket.socket = self.transport.get_extra_info("socket")
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() sends RST
-            self.transport.abort()
+            self._reset()
             return
         self.transport.write(answer.wire)
         if answer.truncate is not None:
             self.transport.close()
+
+    async def _stream(self, answer: _Answer, events: list[bytes]) -> None:
+        self.transport.write(answer.wire)
+        for event in events:
+            if self.transport.is_closing():
+                return
+            self.transport.write(b"%x\r\n%b\r\n" % (len(event), event))
+            await asyncio.sleep(answer.pause)
+        if answer.fault == "reset":
+            self._reset()
+        elif answer.truncate is not None:
+            self.transport.close()
+        elif answer.fault is None:
+            self.transport.write(b"0\r\n\r\n")
+
+    def _reset(self) -> None:
+        raw: socket.socket = self.transport.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() sends RST
+        self.transport.abort()
 
 
 class VendorProcess:

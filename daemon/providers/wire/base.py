@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
-from daemon.models import FunctionCall, Json, LLMMessage, LLMResponse, new_id
+from daemon.models import Chunk, FunctionCall, Json, LLMMessage, LLMResponse, new_id
 from daemon.providers.capabilities import Capabilities
 
 # The call that an answer's token limit cut through; this is what the model reads in place of a result.
@@ -35,6 +35,20 @@ class Question:
     capabilities: Capabilities
 
 
+class Pieces(Protocol):
+    """An answer that comes in pieces, put together again."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether an event has said that this is all."""
+
+    def add(self, name: str, data: Json) -> Chunk | None:
+        """Take one event in; return what of it can be shown, if anything."""
+
+    def whole(self) -> Json | None:
+        """Return the answer as it would have come in one piece, or None while its end has not come."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wire:
     """One language."""
@@ -48,6 +62,10 @@ class Wire:
     read: Callable[[Json, Question], LLMResponse]
     """Read an answer; raises ProviderError if it is a failure, and KeyError, TypeError, ValueError or AttributeError if
     it is not of the agreed form."""
+    pieces: Callable[[], Pieces]
+    """Begin to put a streamed answer together."""
+    streaming: Mapping[str, Any]
+    """What to add to a request for its answer to be streamed."""
 
 
 def split_system(messages: Sequence[LLMMessage]) -> tuple[str, Sequence[LLMMessage]]:

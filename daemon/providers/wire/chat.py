@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from daemon.errors import Overloaded, Transport, Unavailable
-from daemon.models import FunctionCall, Json, LLMMessage, LLMResponse, Usage
+from daemon.models import Chunk, FunctionCall, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers.wire.base import (
     CUT_OFF,
     Ids,
@@ -171,4 +171,69 @@ def _usage(usage: Json) -> Usage:
     )
 
 
-CHAT = Wire(api=_API, path="/chat/completions", body=_body, tools=_tools, read=_read)
+class _Pieces:
+    """`choices[0].delta`, many times over; calls come in parts told apart by their index, or else by their id."""
+
+    def __init__(self) -> None:
+        self._top: Json = {}
+        self._message: Json = {"role": "assistant", "content": None}
+        self._calls: list[Json] = []
+        self._by_index: dict[Any, Json] = {}
+        self._finish: str | None = None
+        self._chosen = False
+
+    ended = False  # no event says so: the usage comes after the last choice
+
+    def add(self, name: str, data: Json) -> Chunk | None:
+        self._top |= {key: value for key, value in data.items() if key != "choices" and value is not None}
+        if not data.get("choices"):
+            return None
+        self._chosen = True
+        choice = data["choices"][0]
+        self._finish = choice.get("finish_reason") or self._finish
+        delta = choice.get("delta") or choice.get("message") or {}
+        for call in delta.get("tool_calls") or ():
+            self._add_call(call)
+        said = {key: _text(delta.get(key)) for key in ("content", "refusal", *_REASONING)}
+        for key, text in said.items():
+            if text:
+                self._message[key] = (self._message.get(key) or "") + text
+        thought = next((said[key] for key in _REASONING if said[key]), "")
+        text = said["content"] or said["refusal"]
+        return Chunk(delta=text, thinking=thought) if text or thought else None
+
+    def _add_call(self, part: Json) -> None:
+        function, index, call_id = part.get("function") or {}, part.get("index"), part.get("id")
+        call = self._by_index.get(index) if index is not None else self._calls[-1] if self._calls else None
+        # some servers number every call 0, or none at all; a name and another id then begin a new one
+        other = call is not None and call_id and call.get("id") and call_id != call["id"] and function.get("name")
+        if call is None or other:
+            call = {"id": None, "type": "function", "function": {"name": "", "arguments": ""}}
+            self._calls.append(call)
+        self._by_index[index] = call
+        call |= {key: part[key] for key in ("id", *_KEPT) if part.get(key)}
+        if name := function.get("name"):
+            call["function"]["name"] = name
+        given = function.get("arguments")
+        if isinstance(given, str):
+            call["function"]["arguments"] += given
+        elif given is not None:
+            call["function"]["arguments"] = given
+
+    def whole(self) -> Json | None:
+        if self._finish is None:
+            # a server that ends a stream without an end and without a choice has answered nothing
+            return {**self._top, "choices": []} if not self._chosen else None
+        message = self._message | ({"tool_calls": self._calls} if self._calls else {})
+        return {**self._top, "choices": [{"index": 0, "message": message, "finish_reason": self._finish}]}
+
+
+CHAT = Wire(
+    api=_API,
+    path="/chat/completions",
+    body=_body,
+    tools=_tools,
+    read=_read,
+    pieces=_Pieces,
+    streaming={"stream": True, "stream_options": {"include_usage": True}},
+)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from daemon.errors import Transport
-from daemon.models import FunctionCall, Json, LLMMessage, LLMResponse, Usage
+from daemon.models import Chunk, FunctionCall, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers.wire.base import (
     CUT_OFF,
     Ids,
@@ -186,4 +186,59 @@ def _usage(usage: dict[str, Any]) -> Usage:
     )
 
 
-MESSAGES = Wire(api=_API, path="/v1/messages", body=_body, tools=_tools, read=_read)
+# What a delta adds to its block: the field of the delta, and that of the block.
+_DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+
+
+class _Pieces:
+    """A message without content, then its blocks one by one, each begun, added to and ended, then how it stopped."""
+
+    def __init__(self) -> None:
+        self._message: Json = {}
+        self._blocks: dict[int, Json] = {}
+        self._inputs: dict[int, str] = {}
+        self.ended = False
+
+    def add(self, name: str, data: Json) -> Chunk | None:
+        match data.get("type"):
+            case "message_start":
+                self._message = dict(data["message"])
+            case "content_block_start":
+                self._blocks[data["index"]] = block = dict(data["content_block"])
+                return _shown(block.get("text"), block.get("thinking"))
+            case "content_block_delta":
+                return self._add_delta(data["index"], data["delta"])
+            case "message_delta":
+                self._message |= {key: value for key, value in data["delta"].items() if value is not None}
+                self._message["usage"] = (self._message.get("usage") or {}) | (data.get("usage") or {})
+            case "message_stop":
+                self.ended = True
+        return None
+
+    def _add_delta(self, index: int, delta: Json) -> Chunk | None:
+        kind, block = delta["type"], self._blocks[index]
+        if kind == "input_json_delta":
+            self._inputs[index] = self._inputs.get(index, "") + delta["partial_json"]
+        elif kind == "citations_delta":
+            block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
+        elif field := _DELTAS.get(kind):
+            block[field] = (block.get(field) or "") + delta[field]
+        return _shown(delta.get("text"), delta.get("thinking"))
+
+    def whole(self) -> Json | None:
+        if not self.ended:
+            return None
+        for index, words in self._inputs.items():
+            if words.strip():
+                arguments, problem = read_arguments(words)
+                self._blocks[index]["input"] = words if problem else arguments
+        return {**self._message, "content": [self._blocks[index] for index in sorted(self._blocks)]}
+
+
+def _shown(text: str | None, thought: str | None) -> Chunk | None:
+    return Chunk(delta=text or "", thinking=thought or "") if text or thought else None
+
+
+MESSAGES = Wire(
+    api=_API, path="/v1/messages", body=_body, tools=_tools, read=_read, pieces=_Pieces, streaming={"stream": True}
+)

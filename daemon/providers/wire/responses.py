@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from daemon.errors import Transport, Unavailable
-from daemon.models import FunctionCall, Json, LLMMessage, LLMResponse, Usage
+from daemon.models import Chunk, FunctionCall, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers.wire.base import (
     CUT_OFF,
     Ids,
@@ -168,4 +168,44 @@ def _usage(usage: Json) -> Usage:
     )
 
 
-RESPONSES = Wire(api=_API, path="/responses", body=_body, tools=_tools, read=_read)
+# Events that carry the whole answer; the last one of these is the end.
+_ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
+_TEXT = ("response.output_text.delta", "response.refusal.delta")
+_THOUGHT = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
+
+
+class _Pieces:
+    """Deltas to show, finished items, and at the end the whole response once more."""
+
+    def __init__(self) -> None:
+        self._items: dict[int, Json] = {}
+        self._response: Json | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self._response is not None
+
+    def add(self, name: str, data: Json) -> Chunk | None:
+        kind = data.get("type") or name
+        if kind in _TEXT:
+            return Chunk(delta=data["delta"])
+        if kind in _THOUGHT:
+            return Chunk(thinking=data["delta"])
+        if kind == "response.output_item.done":
+            self._items[data["output_index"]] = data["item"]
+        elif kind in _ENDS:
+            self._response = data["response"]
+        return None
+
+    def whole(self) -> Json | None:
+        if self._response is None:
+            return None
+        if self._response.get("output") or not self._items:
+            return self._response
+        # some compatible servers leave the items out of the last event
+        return {**self._response, "output": [self._items[place] for place in sorted(self._items)]}
+
+
+RESPONSES = Wire(
+    api=_API, path="/responses", body=_body, tools=_tools, read=_read, pieces=_Pieces, streaming={"stream": True}
+)
