@@ -149,6 +149,15 @@ class FunctionCall:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Image:
+    """A picture to show to a model."""
+
+    data: bytes = field(repr=False)
+    media_type: str
+    """What the bytes are, told by themselves: image/png, image/jpeg, image/gif or image/webp."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LLMMessage:
     """One message of a conversation, in no vendor's dialect."""
 
@@ -161,6 +170,8 @@ class LLMMessage:
     tool_call_id: str | None = None
     ok: bool = True
     """False on a tool message that reports a failure."""
+    images: tuple[Image, ...] = ()
+    """Shown before the text, on a user message."""
     provider_extras: Json | None = None
     """`{"vendor", "model", "api", "blocks"}`: the vendor's own payload, JSON only; opaque to all but its provider,
     replayed byte for byte when vendor and api match, else dropped."""

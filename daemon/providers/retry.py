@@ -9,8 +9,8 @@ from typing import Any
 
 import structlog
 
-from daemon.errors import Retryable
-from daemon.models import Json, LLMMessage, LLMResponse
+from daemon.errors import Retryable, Transport
+from daemon.models import Chunk, Json, LLMMessage, LLMResponse
 from daemon.providers.base import LLMProvider
 
 log = structlog.get_logger()
@@ -28,6 +28,7 @@ async def ask(
     attempts: int = 3,
     backoff: float = 1.0,
     on_retry: Callable[[int, float, Retryable], None] | None = None,
+    on_chunk: Callable[[Chunk], None] | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     jitter: Callable[[float, float], float] = random.uniform,
     **kw: Any,
@@ -38,11 +39,16 @@ async def ask(
     everyone's cron fires at 09:00, equal pauses would all end together again); a vendor that names its own is obeyed. A
     pause that would not end before the deadline is not begun: the error flies on with the vendor's wish in
     `retry_after`, so that the run can be put off until then. `on_retry` hears of the attempt, the pause and the error.
+
+    With `on_chunk` somebody watches: the answer is streamed, and each piece of it handed over as it comes. After a
+    retry the answer begins anew.
     """
     loop = asyncio.get_running_loop()
     for attempt in range(1, attempts + 1):
         try:
-            return await provider.chat(messages, functions, **kw)
+            if on_chunk is None:
+                return await provider.chat(messages, functions, **kw)
+            return await _watched(provider, messages, functions, on_chunk, kw)
         except Retryable as error:
             pause = _pause(error, attempt, backoff, jitter)
             if attempt == attempts or loop.time() + pause >= deadline:
@@ -52,6 +58,23 @@ async def ask(
                 on_retry(attempt, pause, error)
         await sleep(pause)
     raise ValueError(f"attempts must be at least 1, not {attempts}")
+
+
+async def _watched(
+    provider: LLMProvider,
+    messages: Sequence[LLMMessage],
+    functions: Sequence[Json] | None,
+    on_chunk: Callable[[Chunk], None],
+    kw: Json,
+) -> LLMResponse:
+    response: LLMResponse | None = None
+    async for chunk in provider.chat_stream(messages, functions, **kw):
+        response = chunk.response or response
+        if chunk.delta or chunk.thinking:
+            on_chunk(chunk)
+    if response is None:
+        raise Transport("the stream held no answer")
+    return response
 
 
 def _pause(error: Retryable, attempt: int, backoff: float, jitter: Callable[[float, float], float]) -> float:

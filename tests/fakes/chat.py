@@ -10,6 +10,7 @@ from tests.fakes.rules import (
     Model,
     Refusal,
     check_function,
+    check_image_url,
     check_model,
     check_unknown,
     digest,
@@ -124,6 +125,14 @@ def _check_message(message: Json, index: int) -> None:
         )
     else:
         require(isinstance(content, str) or content, f"Invalid 'messages[{index}].content': empty array.")
+        for part in content if isinstance(content, list) else ():
+            require(
+                part.get("type") == "text" or (role == "user" and part.get("type") == "image_url"),
+                f"Invalid value: '{part.get('type')}'. (messages[{index}].content)",
+                code="invalid_value",
+            )
+            if part["type"] == "image_url":
+                check_image_url(part["image_url"]["url"])
     calls = message.get("tool_calls")
     require(calls is None or calls, f"Invalid 'messages[{index}].tool_calls': empty array.", code="empty_array")
     for call in calls or ():

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from tests.fakes.rules import Json, Refusal, check_model, digest, parts, require, tokens, words
+from tests.fakes.rules import Json, Refusal, check_image, check_model, digest, parts, require, tokens, words
 
 _FIELDS = words(
     """
@@ -176,6 +176,8 @@ def _check_block(block: Json, role: str, where: str) -> None:
     require(kind in allowed[role], f"{where}: Input tag '{kind}' does not match any of the expected tags")
     if kind == "text":
         require(block.get("text", "").strip(), "messages: text content blocks must be non-empty")
+    elif kind == "image":
+        check_image(block["source"].get("media_type"), block["source"].get("data"))
     elif kind == "tool_use":
         require(
             re.fullmatch(r"[a-zA-Z0-9_-]+", str(block.get("id"))), f"{where}.tool_use.id: String should match pattern"

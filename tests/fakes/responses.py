@@ -9,6 +9,7 @@ from tests.fakes.rules import (
     Json,
     Refusal,
     check_function,
+    check_image_url,
     check_model,
     check_unknown,
     digest,
@@ -72,6 +73,11 @@ def _check_item(item: Json, index: int, *, store: bool) -> None:
             item.get("role") in ("user", "assistant", "system", "developer"), f"Invalid value: '{item.get('role')}'."
         )
         require(isinstance(item.get("content"), str | list), f"Missing required parameter: 'input[{index}].content'.")
+        taken = ("input_text", "input_image") if item.get("role") == "user" else ("output_text", "refusal")
+        for part in item["content"] if isinstance(item["content"], list) else ():
+            require(part.get("type") in taken, f"Invalid value: '{part.get('type')}'.", code="invalid_value")
+            if part["type"] == "input_image":
+                check_image_url(part["image_url"])
     elif kind == "function_call":
         for key in ("call_id", "name", "arguments"):
             require(isinstance(item.get(key), str), f"Missing required parameter: 'input[{index}].{key}'.")

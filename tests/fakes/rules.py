@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -96,6 +97,33 @@ def check_unknown(body: Json, known: Iterable[str], where: str = "") -> None:
     """Refuse a field that the vendor does not know, in OpenAI's words."""
     for key in body:
         require(key in known, f"Unknown parameter: '{where}{key}'.", code="unknown_parameter")
+
+
+_PICTURES = {"image/png": b"\x89PNG", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8", "image/webp": b"RIFF"}
+
+
+def check_image(media_type: object, data: object) -> None:
+    """Refuse a picture that cannot be decoded, or is another than it says."""
+    try:
+        picture = base64.b64decode(str(data), validate=True)
+    except ValueError:
+        raise Refusal("Could not process image: invalid base64") from None
+    mark = _PICTURES.get(str(media_type))
+    require(mark is not None, f"Invalid media type: {media_type}. Supported: {', '.join(_PICTURES)}")
+    require(
+        picture.startswith(mark or b""),
+        f"Image does not match the provided media type {media_type}",
+        code="invalid_image_format",
+    )
+    require(len(picture) <= 5 * 1024 * 1024, "image exceeds 5 MB maximum")
+
+
+def check_image_url(url: object) -> None:
+    """Refuse a data URL that holds no picture."""
+    found = re.fullmatch(r"data:([a-z/]+);base64,(.*)", str(url))
+    require(found, "Invalid image_url", code="invalid_image_url")
+    assert found
+    check_image(found[1], found[2])
 
 
 def check_function(function: object, where: str, names: set[str]) -> None:

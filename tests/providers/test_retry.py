@@ -112,3 +112,10 @@ async def test_what_is_asked_reaches_the_model_whole() -> None:
 async def test_no_attempt_at_all_is_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         await ask(ScriptedProvider([]), [user("hi")], deadline=1e9, attempts=0)
+
+
+async def test_whoever_watches_sees_the_answer_come() -> None:
+    seen: list[str] = []
+    provider = ScriptedProvider(["all is well"])
+    answer = await ask(provider, [user("hi")], deadline=1e9, on_chunk=lambda chunk: seen.append(chunk.delta))
+    assert (answer.content, "".join(seen)) == ("all is well", "all is well")

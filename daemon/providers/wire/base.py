@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
-from daemon.models import Chunk, FunctionCall, Json, LLMMessage, LLMResponse, new_id
+from daemon.models import Chunk, FunctionCall, Image, Json, LLMMessage, LLMResponse, new_id
 from daemon.providers.capabilities import Capabilities
 
 # The call that an answer's token limit cut through; this is what the model reads in place of a result.
@@ -76,6 +76,21 @@ def split_system(messages: Sequence[LLMMessage]) -> tuple[str, Sequence[LLMMessa
     """
     count = next((index for index, message in enumerate(messages) if message.role != "system"), len(messages))
     return "\n\n".join(message.content for message in messages[:count]), messages[count:]
+
+
+def shown_images(message: LLMMessage, question: Question) -> tuple[Image, ...]:
+    """Return the pictures of a message that the model can see."""
+    return message.images if question.capabilities.images else ()
+
+
+def told(message: LLMMessage, question: Question) -> str:
+    """Return the text of a user's message, with a word on pictures that the model cannot see."""
+    if not message.images or question.capabilities.images:
+        return message.content
+    unseen = "[1 image was left out: this model sees none]"
+    if len(message.images) > 1:
+        unseen = f"[{len(message.images)} images were left out: this model sees none]"
+    return f"{message.content}\n\n{unseen}".strip()
 
 
 def own_blocks(message: LLMMessage, question: Question, api: str) -> list[Json] | None:

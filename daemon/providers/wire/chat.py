@@ -19,10 +19,13 @@ from daemon.providers.wire.base import (
     number,
     own_blocks,
     read_arguments,
+    shown_images,
     sound,
     split_system,
     taken_ids,
+    told,
 )
+from daemon.providers.wire.images import address
 
 _API = "chat"
 # Everything not named here means the same as "stop".
@@ -68,8 +71,16 @@ def _messages(question: Question) -> list[Json]:
         elif message.role == "tool":
             written.append({"role": "tool", "tool_call_id": ids.of_result(message), "content": message.content})
         else:
-            written.append({"role": "user", "content": message.content})
+            written.append({"role": "user", "content": _shown(message, question)})
     return written
+
+
+def _shown(message: LLMMessage, question: Question) -> str | list[Json]:
+    images = shown_images(message, question)
+    if not images:
+        return told(message, question)
+    parts: list[Json] = [{"type": "image_url", "image_url": {"url": address(image)}} for image in images]
+    return [*parts, {"type": "text", "text": message.content}] if message.content else parts
 
 
 def _rebuilt(message: LLMMessage, question: Question, ids: Ids) -> list[Json]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from daemon.errors import Transport
-from daemon.models import Chunk, FunctionCall, Json, LLMMessage, LLMResponse, Usage
+from daemon.models import Chunk, FunctionCall, Image, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers.wire.base import (
     CUT_OFF,
     Ids,
@@ -22,10 +22,13 @@ from daemon.providers.wire.base import (
     number,
     own_blocks,
     read_arguments,
+    shown_images,
     sound,
     split_system,
     taken_ids,
+    told,
 )
+from daemon.providers.wire.images import encoded
 
 _API = "messages"
 _FINISH = {
@@ -73,7 +76,8 @@ def _messages(messages: Sequence[LLMMessage], question: Question) -> list[Json]:
         elif message.role == "tool":
             _add(written, "user", [_result(message, ids)])
         else:
-            _add(written, "user", _text(message.content))
+            pictures = [_picture(image) for image in shown_images(message, question)]
+            _add(written, "user", [*pictures, *_text(told(message, question))])
     return written
 
 
@@ -84,6 +88,11 @@ def _add(written: list[Json], role: str, blocks: list[Json]) -> None:
         written[-1]["content"] = [*written[-1]["content"], *blocks]
     else:
         written.append({"role": role, "content": blocks})
+
+
+def _picture(image: Image) -> Json:
+    source = {"type": "base64", "media_type": image.media_type, "data": encoded(image)}
+    return {"type": "image", "source": source}
 
 
 def _text(text: str) -> list[Json]:

@@ -22,10 +22,13 @@ from daemon.providers.wire.base import (
     number,
     own_blocks,
     read_arguments,
+    shown_images,
     sound,
     split_system,
     taken_ids,
+    told,
 )
+from daemon.providers.wire.images import address
 
 _API = "responses"
 
@@ -59,8 +62,16 @@ def _items(messages: Sequence[LLMMessage], question: Question) -> list[Json]:
             output = {"type": "function_call_output", "call_id": ids.of_result(message), "output": message.content}
             written.append(output)
         else:
-            written.append({"type": "message", "role": "user", "content": message.content})
+            written.append({"type": "message", "role": "user", "content": _shown(message, question)})
     return written
+
+
+def _shown(message: LLMMessage, question: Question) -> str | list[Json]:
+    images = shown_images(message, question)
+    if not images:
+        return told(message, question)
+    parts: list[Json] = [{"type": "input_image", "detail": "auto", "image_url": address(image)} for image in images]
+    return [*parts, {"type": "input_text", "text": message.content}] if message.content else parts
 
 
 def _rebuilt(message: LLMMessage, ids: Ids) -> list[Json]:

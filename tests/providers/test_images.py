@@ -1,0 +1,91 @@
+"""Pictures: shown to models that see, told to those that do not, and never sent as what they are not."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+
+from daemon.models import Image, LLMMessage
+from daemon.providers.wire.images import image_of
+from tests.fakes.vendor import FakeVendor
+from tests.providers.talk import Opener, Talk, user
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
+
+PNG = (
+    b"\x89PNG\r\n\x1a\n"
+    + _chunk(b"IHDR", b"\0\0\0\1\0\0\0\1\x08\2\0\0\0")
+    + _chunk(b"IDAT", zlib.compress(b"\0\xff\0\0"))
+    + _chunk(b"IEND", b"")
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (PNG, "image/png"),
+        (b"\xff\xd8\xff\xe0rest", "image/jpeg"),
+        (b"GIF89a rest", "image/gif"),
+        (b"RIFF\0\0\0\0WEBPrest", "image/webp"),
+    ],
+)
+def test_a_picture_is_known_by_its_bytes(data: bytes, kind: str) -> None:
+    assert image_of(data).media_type == kind
+
+
+@pytest.mark.parametrize("data", [b"", b"%PDF-1.7", b"RIFF\0\0\0\0WAVE", b"<svg/>"])
+def test_what_is_no_picture_is_said_to_be_none(data: bytes) -> None:
+    with pytest.raises(ValueError, match="no PNG, JPEG, GIF or WebP"):
+        image_of(data)
+
+
+def test_a_picture_too_large_for_vendors_says_so() -> None:
+    with pytest.raises(ValueError, match=r"has 6.0 MB; vendors take 5 MB"):
+        image_of(PNG.ljust(6_000_000, b"\0"))
+
+
+SEEING = ("openai responses", "openai chat", "claude opus", "minimax")
+
+
+@pytest.mark.parametrize("way", SEEING)
+async def test_a_model_that_sees_is_shown_the_picture_before_the_text(way: str, provider_for: Opener) -> None:
+    shown = LLMMessage(role="user", content="What is this?", images=(image_of(PNG), image_of(b"\xff\xd8\xff rest")))
+    async with FakeVendor(["Red.", "Still red."]) as vendor:
+        talk = Talk(provider_for(way, vendor), messages=[shown])
+        await talk.ask()
+        talk.messages.append(LLMMessage(role="user", images=(image_of(PNG),)))
+        await talk.ask()
+    assert vendor.refusals == []
+    body = vendor.requests[0].body
+    kinds = [part["type"] for part in (body.get("messages") or body["input"])[0]["content"]]
+    assert kinds in (
+        ["image_url", "image_url", "text"],
+        ["input_image", "input_image", "input_text"],
+        ["image", "image", "text"],
+    )
+
+
+@pytest.mark.parametrize("way", SEEING)
+async def test_a_picture_of_another_type_than_it_says_is_what_vendors_refuse(way: str, provider_for: Opener) -> None:
+    wrong = LLMMessage(role="user", content="?", images=(Image(data=PNG, media_type="image/jpeg"),))
+    async with FakeVendor(["x"]) as vendor:
+        with pytest.raises(Exception, match="does not match"):
+            await provider_for(way, vendor).chat([wrong])
+
+
+async def test_a_model_that_sees_nothing_is_told_that_there_was_something(provider_for: Opener) -> None:
+    async with FakeVendor(["I cannot see.", "Nor that.", "Hm."]) as vendor:
+        for provider in (
+            provider_for("deepseek", vendor),
+            provider_for("claude opus", vendor, capabilities={"images": False}),
+            provider_for("minimax", vendor, model="MiniMax-M2.5"),
+        ):
+            message = LLMMessage(role="user", content="Look.", images=(image_of(PNG), image_of(PNG)))
+            await provider.chat([message, user("Well?")])
+    assert vendor.refusals == []
+    assert all("2 images were left out: this model sees none" in request.raw.decode() for request in vendor.requests)
+    assert not any("base64" in request.raw.decode() for request in vendor.requests)
