@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from daemon.models import Outcome, Reason
-from daemon.schedule import Schedule
+from daemon.schedule import MOST_OPENINGS, Schedule
 
 # cron starts a minute's jobs anywhere within that minute; a busy loop or a quick restart is no lateness.
 ON_TIME = timedelta(seconds=60)
@@ -31,6 +31,8 @@ class Stretch:
     last: datetime
     outcome: Outcome
     reason: Reason
+    rule: str | None = None
+    """The key that decided it, with its value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,14 +127,29 @@ def moments(schedule: Schedule, name: str, number: int, at: datetime) -> tuple[d
     return tuple(found)
 
 
+def next_moment(schedule: Schedule, name: str, number: int, after: datetime) -> datetime | None:
+    """Return the first of these moments strictly after another one; None if there is none within reach."""
+    day = after
+    for _ in range(MOST_OPENINGS):
+        for moment in moments(schedule, name, number, day):
+            if moment > after:
+                return moment
+        _, end = schedule.window(day)
+        following = schedule.opening.next(end - INSTANT, schedule.zone) if schedule.opening else end
+        if following is None or schedule.next(day) is None:
+            return None
+        day = following
+    return None
+
+
 def _lot(text: str) -> float:
     """Return a number from 0 to below 1 that only the text decides."""
     return int.from_bytes(hashlib.blake2s(text.encode()).digest()[:6], "big") / 2**48
 
 
-def skipped(slot: datetime, reason: Reason, *, since: datetime | None = None) -> Stretch:
+def skipped(slot: datetime, reason: Reason, *, since: datetime | None = None, rule: str | None = None) -> Stretch:
     """Return the account of a slot that was let pass, or of all from `since` to it."""
-    return _stretch(since or slot, slot, Outcome.SKIPPED, reason)
+    return Stretch(first=since or slot, last=slot, outcome=Outcome.SKIPPED, reason=reason, rule=rule)
 
 
 def _stretch(first: datetime, last: datetime, outcome: Outcome, reason: Reason) -> Stretch:

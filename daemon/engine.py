@@ -27,6 +27,7 @@ from apscheduler.triggers.base import BaseTrigger  # type: ignore[import-untyped
 from daemon.almanac import Almanac
 from daemon.arrivals import RETRY, Arrivals
 from daemon.clock import Clock, machine_id
+from daemon.due import next_moment
 from daemon.errands import Errands
 from daemon.errors import ConfigError, NotFound, Refused
 from daemon.ledger import AHEAD, SLICE, Ledger, sliced
@@ -195,8 +196,12 @@ class RoutineEngine:
         """Return the next slots within the routine's hours, from now on or after a moment."""
         self._known(name)
         schedule, moment = self._ledger.schedules.get(name), after or self._clock.now()
+        number = self.routines[name].gate.moments
         fires: list[datetime] = []
-        while schedule and len(fires) < count and (slot := schedule.next_active(moment)):
+        while schedule and len(fires) < count:
+            slot = next_moment(schedule, name, number, moment) if number else schedule.next_active(moment)
+            if slot is None:
+                break
             fires.append(slot)
             moment = slot
         return fires

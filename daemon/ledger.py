@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -18,8 +18,9 @@ import structlog
 
 from daemon.almanac import Almanac, starts_by_itself
 from daemon.clock import Clock
-from daemon.due import Settled, Stretch, apart, moments, settle, skipped
+from daemon.due import Settled, Stretch, apart, settle, skipped
 from daemon.errors import NotFound, Refused
+from daemon.hindrances import Gates, Hindrance, rule_of
 from daemon.models import Outcome, Reason, Run, Status
 from daemon.patience import Patience
 from daemon.routines import Routine
@@ -32,7 +33,6 @@ log = structlog.get_logger()
 SLICE = 250
 # So many slices may be on their way to the disk: they share a commit, and the loop is not a second ahead of it.
 AHEAD = 8
-OPERATOR_SEEN = "operator_seen"
 # A schedule key that no routine has: who comes back from it gets a new baseline.
 FORGOTTEN = ""
 
@@ -68,7 +68,7 @@ class Ledger:
         self._definitions: dict[str, str] = {}
         self._lock = asyncio.Lock()
         self._occupied: dict[str, list[Run]] | None = None
-        self._patience = Patience(journal)
+        self._patience, self._gates = Patience(journal), Gates(journal)
         self._late = 0
         """Runs that come late and were started since the ledger was opened."""
 
@@ -237,8 +237,8 @@ class Ledger:
             stretches += [(name, stretch) for stretch in settled.stretches]
             if settled.start is None:
                 continue
-            if reason := await self._hindrance(name, now):
-                stretches.append((name, skipped(settled.slot, reason)))
+            if found := await self._hindrance(name, now):
+                stretches.append((name, skipped(settled.slot, found.reason, rule=found.rule)))
             else:
                 claims.append(self._claim_of(name, settled, settled.start))
         return stretches, claims, floors
@@ -280,6 +280,7 @@ class Ledger:
                 count=count,
                 outcome=stretch.outcome,
                 reason=stretch.reason,
+                rule=stretch.rule or rule_of(stretch.reason, self.routines[name], self.states[name]),
             )
             written.append(account)
         await asyncio.gather(*written)
@@ -287,41 +288,27 @@ class Ledger:
     def _count(self, name: str, stretch: Stretch) -> int:
         return 1 + self.schedules[name].count(stretch.first, stretch.last)
 
-    async def _hindrance(self, name: str, now: datetime) -> Reason | None:
+    async def _hindrance(self, name: str, now: datetime) -> Hindrance | None:
         """Return why a slot that may start must not, as far as no tool and no model is needed to tell."""
-        routine, gate = self.routines[name], self.routines[name].gate
+        routine = self.routines[name]
         if self.rests_until(name, now):
-            return Reason.NOT_BEFORE
-        if gate.moments is not None and not await self._moment_has_come(name, gate.moments, now):
-            return Reason.GATE
-        if gate.idle is not None:
-            seen = await self._journal.recall(OPERATOR_SEEN)
-            # Seen in the future: the clock was wrong, then or now.
-            if seen and timedelta(0) <= now - datetime.fromisoformat(seen) < gate.idle:
-                return Reason.GATE
-        if gate.max_per_day is not None:
-            midnight = now.astimezone(self.schedules[name].zone).replace(hour=0, minute=0, second=0, microsecond=0)
-            if await self._journal.runs_since(name, midnight.astimezone(UTC)) >= gate.max_per_day:
-                return Reason.GATE
-        return Reason.OVERLAP if overlaps(routine, await self.active(name)) else None
+            return self._hindered(name, Reason.NOT_BEFORE)
+        if key := await self._gates.closed_by(routine, self.schedules[name], self.states[name], now):
+            return Hindrance(reason=Reason.GATE, rule=key)
+        return self._hindered(name, Reason.OVERLAP) if overlaps(routine, await self.active(name)) else None
 
-    async def hindrance_now(self, name: str) -> Reason | None:
+    def _hindered(self, name: str, reason: Reason) -> Hindrance:
+        return Hindrance(reason=reason, rule=rule_of(reason, self.routines[name], self.states[name]))
+
+    async def hindrance_now(self, name: str) -> Hindrance | None:
         """Return why an event may not start a routine at this moment."""
         now = self._clock.now()
         await self._end_pauses([name], now)
         if self.states[name].pausing(now):
-            return Reason.PAUSED
+            return self._hindered(name, Reason.PAUSED)
         if not self.schedules[name].active(now):
-            return Reason.QUIET_HOURS
+            return self._hindered(name, Reason.QUIET_HOURS)
         return await self._hindrance(name, now)
-
-    async def _moment_has_come(self, name: str, number: int, now: datetime) -> bool:
-        """Tell whether one of the routine's moments has come that no report has used up."""
-        passed = [each for each in moments(self.schedules[name], name, number, now) if each <= now]
-        # Only the last one is open: who was away or busy for hours is not greeted twice in a row for that.
-        if not passed or passed[-1] <= self.states[name].baseline:
-            return False
-        return await self._journal.heard_since(name, passed[-1]) == 0
 
     async def active(self, name: str) -> list[Run]:
         """Return the runs of a routine that have not ended.
@@ -339,9 +326,9 @@ class Ledger:
         self._occupied = {name: await self._journal.active(name)}
         return self._occupied[name]
 
-    async def let_pass(self, name: str, slot: datetime, reason: Reason) -> None:
+    async def let_pass(self, name: str, slot: datetime, hindrance: Hindrance) -> None:
         """Account for a moment at which a run was not started."""
-        await self._account([(name, skipped(slot, reason))])
+        await self._account([(name, skipped(slot, hindrance.reason, rule=hindrance.rule))])
 
     # --- starting runs
 

@@ -17,7 +17,8 @@ import structlog
 
 from daemon.clock import Clock
 from daemon.errors import NotFound, Refused
-from daemon.ledger import OPERATOR_SEEN, Ledger, overlaps
+from daemon.hindrances import OPERATOR_SEEN
+from daemon.ledger import Ledger, overlaps
 from daemon.models import Reason, Run, Status
 from daemon.store.journal import Journal
 from daemon.watching import Watch
@@ -99,8 +100,8 @@ class Occasions:
             if done:
                 continue
             # Not done: this is the hour's first start, or the one before died between these lines.
-            if reason := await ledger.hindrance_now(name):
-                await ledger.let_pass(name, slot, reason)
+            if hindrance := await ledger.hindrance_now(name):
+                await ledger.let_pass(name, slot, hindrance)
             else:
                 await ledger.start([ledger.claim(name, "on_start", slot, event=f"on_start {slot.isoformat()}")])
             await self._journal.remember(key, f"{slot.isoformat()} done")
@@ -119,9 +120,10 @@ class Occasions:
     async def files(self, name: str, versions: Mapping[str, str]) -> datetime | None:
         """Start one run for files that have come to rest; else return when to try again, None if that will be told."""
         now = self._clock.now()
-        if reason := await self._ledger.hindrance_now(name):
-            again = await self._opens(name, reason, now)
-            log.info("files.waiting", routine=name, files=len(versions), reason=reason.value, until=_iso(again))
+        if hindrance := await self._ledger.hindrance_now(name):
+            again = await self._opens(name, hindrance.reason, now)
+            waiting = {"routine": name, "files": len(versions), "reason": hindrance.reason.value}
+            log.info("files.waiting", **waiting, rule=hindrance.rule, until=_iso(again))
             return again
         event, told = _event_of(versions), {"paths": list(versions)}
         await self._ledger.start([self._ledger.claim(name, "watch", now, event=event, input=told, files=versions)])
@@ -178,9 +180,9 @@ class Occasions:
         slot = run.ended or self._clock.now()
         if slot <= self._ledger.states[name].baseline or await self._journal.run_of_event(name, run.id):
             return
-        if reason := await self._ledger.hindrance_now(name):
-            log.info("slot.skipped", routine=name, after=run.id, reason=reason.value)
-            await self._journal.let_pass(name, run.id, slot=slot, reason=reason)
+        if found := await self._ledger.hindrance_now(name):
+            log.info("slot.skipped", routine=name, after=run.id, reason=found.reason.value, rule=found.rule)
+            await self._journal.let_pass(name, run.id, slot=slot, reason=found.reason, rule=found.rule)
             return
         report = (run.report or "")[:LONGEST_REPORT]
         told = {"routine": run.routine, "run": run.id, "status": run.status.value, "report": report}
@@ -197,9 +199,9 @@ class Occasions:
         if earlier := await self._journal.run_of_event(name, event):
             return earlier
         now = self._clock.now()
-        if reason := await ledger.hindrance_now(name):
-            await ledger.let_pass(name, now, reason)
-            raise Refused(f"{name} does not run now: {WHY_NOT.get(reason, reason)}; send it again later")
+        if hindrance := await ledger.hindrance_now(name):
+            await ledger.let_pass(name, now, hindrance)
+            raise Refused(f"{name} does not run now: {WHY_NOT[hindrance.reason]}; send it again later")
         runs = await ledger.start([ledger.claim(name, "webhook", now, event=event, input=body)])
         if not runs:
             raise Refused(f"{name} has handled this event before; its run is not kept any more")

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from daemon.definitions import format_duration
 from daemon.due import INSTANT, moments
+from daemon.hindrances import rule_of
 from daemon.models import Outcome, Reason, Run, Status
 from daemon.routines import Routine
 from daemon.schedule import Schedule, span
@@ -187,30 +188,25 @@ def _skipped(q: Question, row: SlotRow, slot: datetime) -> tuple[str, str]:
 
 
 def _hindrance(q: Question, row: SlotRow, slot: datetime) -> str:
-    trigger, run, gate = q.routine.trigger, q.routine.run, q.routine.gate
+    if row.reason is None:
+        return "nobody wrote down why"
+    rule = row.rule or rule_of(row.reason, q.routine, q.state)
     match row.reason:
         case Reason.OVERLAP:
-            return f'an earlier run of it was still under way, and overlap = "{run.overlap}"'
+            return f"an earlier run of it was still under way, and {rule}"
         case Reason.QUIET_HOURS:
-            hours = f'active_hours = "{trigger.active_hours}"' if trigger.active_hours else ""
-            days = f'active_days = "{trigger.active_days}"' if trigger.active_days else ""
-            return f"it lay outside of {' and '.join(filter(None, (hours, days))) or 'its active hours'}"
+            return f"it lay outside of {rule or 'its active hours'}"
         case Reason.PAUSED:
-            return f"it was paused{f' ({q.state.paused_why})' if q.state.paused_why else ''}"
+            return f"it was paused{f' ({rule})' if rule else ''}"
         case Reason.NOT_BEFORE:
-            retry = run.retry
-            wait = f'backoff = "{format_duration(retry.backoff)}", doubling up to max = "{format_duration(retry.max)}"'
-            return f"it rested, as its last runs had failed ({wait})"
+            return f"it rested, as its last runs had failed ({rule})"
         case Reason.BUDGET:
-            return "its budget was used up"
+            return f"its budget was used up{f' ({rule})' if rule else ''}"
         case Reason.GATE if q.run and q.run.detail:
             return f"its gate was closed: {q.run.detail} (run {q.run.id[-8:]})"
-    keys = [
-        f'idle = "{format_duration(gate.idle)}"' if gate.idle else "",
-        f"max_per_day = {gate.max_per_day}" if gate.max_per_day else "",
-        f"moments = {gate.moments} (drawn for that day: {_drawn(q, gate.moments, slot)})" if gate.moments else "",
-    ]
-    return f"its gate was closed before anything was asked: {' or '.join(filter(None, keys)) or '[gate]'}"
+    if rule and rule.startswith("moments") and q.routine.gate.moments:
+        rule += f" (drawn for that day: {_drawn(q, q.routine.gate.moments, slot)})"
+    return f"its gate was closed before anything was asked: {rule or '[gate]'}"
 
 
 def _drawn(q: Question, number: int, slot: datetime) -> str:

@@ -20,7 +20,7 @@ FLOORS = (
     "definitions errands events log phrases schedule shipped store timer",
     "config due reload watching",
     "delivery functions memory policy providers routines",
-    "almanac patience",
+    "almanac hindrances patience",
     "archive chain forget ledger mirror recollection summary tools why",
     "agent",
     "gather",

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.agent import Hands
-from daemon.due import moments
+from daemon.due import moments, next_moment
 from daemon.functions import FunctionRegistry, ToolExecutor
 from daemon.models import Outcome, Reason, Status, StepKind, ToolContext
 from daemon.policy import Policy
@@ -319,3 +319,57 @@ async def test_a_moment_before_the_routine_was_there_is_past(house: Ledger) -> N
     house.time.move_to(at(f"02 {first}") + timedelta(minutes=1))
     await house.boot(greeting())
     assert await through_the_day(house) == [second]
+
+
+async def test_next_shows_the_moments_and_none_of_the_other_slots(house: Ledger) -> None:
+    await settle_in(house)
+    days = ("02", "03", "04")
+    expected = [at(f"{day} {each}") for day in days for each in drawn(day)]
+    assert house.engine.next_fires("heartbeat", 6) == expected
+    assert house.engine.next_fires("heartbeat", 1, after=expected[0]) == expected[1:2]
+
+
+def test_the_moments_of_weekdays_go_on_after_the_weekend() -> None:
+    schedule = Schedule.of(
+        timezone="Europe/Berlin", every=timedelta(minutes=10), active_hours="22:00-06:00", active_days="mon-fri"
+    )
+    moment, found = datetime(2026, 3, 1, tzinfo=UTC), []
+    while len(found) < 50:
+        moment = next_moment(schedule, "owl", 3, moment)
+        assert moment is not None
+        assert moment in moments(schedule, "owl", 3, moment)
+        found.append(moment)
+    assert found == sorted(set(found))
+    nights = {schedule.window(each)[0].astimezone(schedule.zone) for each in found}
+    assert {night.isoweekday() for night in nights} == {1, 2, 3, 4, 5}
+
+
+def test_what_happens_only_once_has_no_moments_after_it() -> None:
+    schedule = Schedule.of(timezone="UTC", at=at("02 09:00"))
+    assert next_moment(schedule, "once", 1, at("02 10:00")) is None
+
+
+# --- the others
+
+
+async def test_silent_runs_do_not_use_up_the_day(house: Ledger) -> None:
+    house.time.move_to(at("01 22:00"))
+    await house.boot(
+        routine("watchman", {"every": timedelta(hours=1), "timezone": "UTC"}, gate={"max_per_day": 1}, deliver=[])
+    )
+    for hour in ("01", "02"):
+        await house.reach(f"02 {hour}:00")
+        (run,) = await house.journal.active()
+        taken = await house.journal.take(run.id, owner="test")
+        await house.journal.end(taken.to(Status.SUCCEEDED, ended=datetime.now(UTC), silent=hour == "01"))
+    await house.reach("02 05:00")
+    assert (await house.rows())[-1] == "02 03:00 to 02 05:00, 3 skipped gate"
+
+
+async def test_the_ledger_keeps_the_key_that_closed_the_gate_whatever_the_file_says_later(house: Ledger) -> None:
+    await settle_in(house, idle="4h")
+    await house.journal.remember("operator_seen", at(f"02 {drawn()[0]}").isoformat())
+    await through_the_day(house)
+    await house.reload(greeting())
+    rows = {row.rule for row in await house.journal.slots("heartbeat", limit=1000) if row.reason is Reason.GATE}
+    assert rows == {"moments = 2", 'idle = "4h"'}

@@ -127,9 +127,12 @@ HOURS = {"trigger": {"every": timedelta(minutes=30), "timezone": "UTC", "active_
             ('daily skipped @: it rested, as its last runs had failed (backoff = "30s", doubling up to max = "10m").'),
         ),
         (
-            {"rows": [row("02 09:00", Outcome.SKIPPED, Reason.GATE)], "gate": {"idle": "4h", "max_per_day": 2}},
+            {
+                "rows": [row("02 09:00", Outcome.SKIPPED, Reason.GATE, rule="max_per_day = 2")],
+                "gate": {"idle": "4h", "max_per_day": 3},
+            },
             "skipped",
-            ('daily skipped @: its gate was closed before anything was asked: idle = "4h" or max_per_day = 2.'),
+            ("daily skipped @: its gate was closed before anything was asked: max_per_day = 2."),
         ),
         (
             {
@@ -295,7 +298,7 @@ def test_a_slot_that_waits_for_its_spread_says_when_it_starts() -> None:
 
 def test_a_heartbeat_shows_the_moments_drawn_for_the_day() -> None:
     given = {**HOURS, "gate": {"moments": 2}, "deliver": [{"to": "log"}]}
-    because = asked("02 09:00", rows=[row("02 09:00", Outcome.SKIPPED, Reason.GATE)], **given)
+    because = asked("02 09:00", rows=[row("02 09:00", Outcome.SKIPPED, Reason.GATE, rule="moments = 2")], **given)
     assert "moments = 2 (drawn for that day: " in because.sentence
     coming = asked("06 09:00", **given).sentence
     assert "speaks only if a moment is open then" in coming or "by every" in coming

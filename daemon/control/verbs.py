@@ -234,6 +234,8 @@ def _slot_words(slot: Mapping[str, Any]) -> str:
         text = f"{slot['count']} {text}"
     if slot["reason"]:
         text += f": {words(slot['reason'])}"
+    if slot["rule"]:
+        text += f" ({slot['rule']})"
     if slot["lateness"] >= 1:
         text += f", {span(slot['lateness'])} late"
     return f"{text}, run {short(slot['run'])}" if slot["run"] else text

@@ -205,6 +205,8 @@ class SlotView(TypedDict):
     count: int
     outcome: str
     reason: str | None
+    rule: str | None
+    """The key that let it pass."""
     run: str | None
     lateness: float
 
@@ -374,6 +376,7 @@ def slot_view(slot: SlotRow) -> SlotView:
         count=slot.count,
         outcome=slot.outcome.value,
         reason=slot.reason.value if slot.reason else None,
+        rule=slot.rule,
         run=slot.run,
         lateness=round(slot.lateness, 3),
     )

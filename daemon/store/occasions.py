@@ -60,14 +60,16 @@ class Occasions(Part):
         values = (*parents, *statuses, stamp(since), routine)
         return await self._db.read(lambda connection: runs_in(connection, condition, values))
 
-    async def let_pass(self, routine: str, event: str, *, slot: datetime, reason: Reason) -> None:
+    async def let_pass(
+        self, routine: str, event: str, *, slot: datetime, reason: Reason, rule: str | None = None
+    ) -> None:
         """Account for an event that starts no run, so that it never will; nothing if it has its slot already."""
 
         def work(connection: sqlite3.Connection) -> None:
             connection.execute(
-                "INSERT INTO slot (routine, first, last, event, outcome, reason) VALUES (?, ?, ?, ?, ?, ?)"
+                "INSERT INTO slot (routine, first, last, event, outcome, reason, rule) VALUES (?, ?, ?, ?, ?, ?, ?)"
                 " ON CONFLICT DO NOTHING",
-                (routine, stamp(slot), stamp(slot), event, Outcome.SKIPPED, reason),
+                (routine, stamp(slot), stamp(slot), event, Outcome.SKIPPED, reason, rule),
             )
 
         await self._db.write(work, durable=True)

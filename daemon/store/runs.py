@@ -277,19 +277,6 @@ class Runs(Part):
         unended = "WHERE status IN ('queued', 'running', 'waiting') AND (? IS NULL OR +routine = ?) ORDER BY id"
         return await self._db.read(lambda connection: runs_in(connection, unended, (routine, routine)))
 
-    async def runs_since(self, routine: str, since: datetime) -> int:
-        """Return how many runs of a routine created since then succeeded or got a report delivered."""
-        query = (
-            "SELECT count(*) FROM run WHERE routine = ? AND created >= ? AND (status = 'succeeded'"
-            " OR EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id AND status = 'delivered'))"
-        )
-
-        def work(connection: sqlite3.Connection) -> int:
-            (number,) = connection.execute(query, (routine, stamp(since))).fetchone()
-            return int(number)
-
-        return await self._db.read(work)
-
     async def definition(self, hash_: str) -> str:
         """Return the definition that a run keeps, as JSON text. NotFound."""
 

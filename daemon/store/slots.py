@@ -73,6 +73,8 @@ class SlotRow:
     reason: Reason | None
     run: str | None
     lateness: float
+    rule: str | None = None
+    """The key that let it pass, as it was then."""
 
 
 # So many rows go into one statement; as a ledger's slices are as large, its text is mostly the same.
@@ -154,7 +156,15 @@ class Slots(Part):
         return await self._db.write(work, durable=True)
 
     async def account(
-        self, routine: str, *, first: datetime, last: datetime, count: int, outcome: Outcome, reason: Reason
+        self,
+        routine: str,
+        *,
+        first: datetime,
+        last: datetime,
+        count: int,
+        outcome: Outcome,
+        reason: Reason,
+        rule: str | None = None,
     ) -> None:
         """Write down `count` slots from `first` to `last` that are not started.
 
@@ -168,7 +178,7 @@ class Slots(Part):
         def work(connection: sqlite3.Connection) -> None:
             _forget_the_future(connection, now)
             if new := _untold(connection, routine, *told):
-                _add(connection, routine, *new, outcome, reason)
+                _add(connection, routine, *new, (outcome, reason, rule))
 
         await self._db.write(work, durable=True)
 
@@ -231,12 +241,12 @@ def _states(connection: sqlite3.Connection) -> dict[str, RoutineState]:
 
 
 def _slots_in(connection: sqlite3.Connection, rest: str, values: Row) -> list[SlotRow]:
-    columns = "routine, first, last, count, event, outcome, reason, run_id, lateness"
+    columns = "routine, first, last, count, event, outcome, reason, run_id, lateness, rule"
     return [_slot_of(row) for row in connection.execute(f"SELECT {columns} FROM slot {rest}", values)]
 
 
 def _slot_of(row: Row) -> SlotRow:
-    routine, first, last, count, event, outcome, reason, run, lateness = row
+    routine, first, last, count, event, outcome, reason, run, lateness, rule = row
     return SlotRow(
         routine=routine,
         first=moment(first),
@@ -247,6 +257,7 @@ def _slot_of(row: Row) -> SlotRow:
         reason=None if reason is None else Reason(reason),
         run=run,
         lateness=lateness,
+        rule=rule,
     )
 
 
@@ -371,17 +382,22 @@ def _untold(
 
 
 def _add(
-    connection: sqlite3.Connection, routine: str, first: int, last: int, count: int, outcome: Outcome, reason: Reason
+    connection: sqlite3.Connection,
+    routine: str,
+    first: int,
+    last: int,
+    count: int,
+    told: tuple[Outcome, Reason, str | None],
 ) -> None:
     before = connection.execute(
-        "SELECT id, outcome, reason, run_id FROM slot WHERE routine = ? AND event IS NULL AND first < ?"
+        "SELECT id, outcome, reason, rule, run_id FROM slot WHERE routine = ? AND event IS NULL AND first < ?"
         " ORDER BY first DESC LIMIT 1",
         (routine, first),
     ).fetchone()
-    if before is not None and before[1:] == (outcome, reason, None):
+    if before is not None and before[1:] == (*told, None):
         connection.execute("UPDATE slot SET last = ?, count = count + ? WHERE id = ?", (last, count, before[0]))
     else:
         connection.execute(
-            "INSERT INTO slot (routine, first, last, count, outcome, reason) VALUES (?, ?, ?, ?, ?, ?)",
-            (routine, first, last, count, outcome, reason),
+            "INSERT INTO slot (routine, first, last, count, outcome, reason, rule) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (routine, first, last, count, *told),
         )

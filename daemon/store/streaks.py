@@ -41,11 +41,15 @@ class Streaks(Part):
         return await self._db.read(work)
 
     async def heard_since(self, routine: str, since: datetime) -> int:
-        """Return how many runs created since then were delivered, or still may be."""
+        """Return how many runs created since then were heard, or still may be.
+
+        Heard is what was delivered, or succeeded with something to say where nothing is to be delivered to anybody.
+        """
         query = (
             "SELECT count(*) FROM run WHERE routine = ? AND created >= ?"
             " AND (status IN ('queued', 'running', 'waiting')"
-            " OR EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id AND status IN ('delivered', 'pending')))"
+            " OR EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id AND status IN ('delivered', 'pending'))"
+            " OR status = 'succeeded' AND NOT silent AND NOT EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id))"
         )
 
         def work(connection: sqlite3.Connection) -> int:

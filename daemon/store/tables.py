@@ -190,6 +190,7 @@ class SlotRecord(Table, table=True):
     reason: str | None = _column(Text, default=None)
     run_id: str | None = _column(Text, default=None, foreign_key="run.id", ondelete="SET NULL")
     lateness: float = _column(REAL, "0", default=0.0)
+    rule: str | None = _column(Text, default=None)
 
 
 class InputRow(Table, table=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -327,18 +328,34 @@ async def test_the_newest_run_of_each_routine_is_found_at_once(ledger: Ledger) -
     assert {name: run.id for name, run in (await ledger.journal.last_runs()).items()} == newest
 
 
-async def test_runs_that_did_something_are_counted_for_the_day(ledger: Ledger, clock: Clock) -> None:
-    old = await ledger.running()
-    await ledger.journal.end(old.to(Status.SUCCEEDED))
+async def test_what_was_heard_counts_for_the_day(ledger: Ledger, clock: Clock) -> None:
+    async def heard() -> int:
+        return await ledger.journal.heard_since("daily", since)
+
+    async def end(status: Status, *deliveries: tuple[str, dict[str, str]], **how: Any) -> Run:
+        return await ledger.journal.end((await ledger.running()).to(status, **how), list(deliveries))
+
+    await end(Status.SUCCEEDED)
     since = clock.turn(hours=1)
-    for status in (Status.SUCCEEDED, Status.SKIPPED, Status.FAILED, Status.CANCELLED):
-        await ledger.journal.end((await ledger.running()).to(status))
-    told = await ledger.journal.end((await ledger.running()).to(Status.FAILED, detail="why"), [("file", {})])
-    assert await ledger.journal.runs_since("daily", since) == 1
+    for status in (Status.SKIPPED, Status.FAILED, Status.CANCELLED):
+        await end(status)
+    await end(Status.SUCCEEDED, ("file", {}), silent=True)
+    await end(Status.SUCCEEDED, silent=True)
+    assert await heard() == 0, "nobody heard of any of these"
+    await end(Status.SUCCEEDED)
+    assert await heard() == 1, "it said something, and there is nobody to deliver it to"
+    told = await end(Status.FAILED, ("file", {}), detail="why")
+    assert await heard() == 2, "it is on its way"
     (delivery,) = await ledger.journal.deliveries(run=told.id)
+    await ledger.journal.delivery_failed(delivery.id, "nobody there", None)
+    assert await heard() == 1, "it never arrived"
+    running = await ledger.running()
+    assert await heard() == 2, "it may still be heard"
+    await ledger.journal.end(running.to(Status.SUCCEEDED), [("file", {})])
+    (delivery,) = await ledger.journal.deliveries(run=running.id)
     await ledger.journal.delivered(delivery.id, "there")
-    assert await ledger.journal.runs_since("daily", since) == 2
-    assert await ledger.journal.runs_since("other", since) == 0
+    assert await heard() == 2
+    assert await ledger.journal.heard_since("other", since) == 0
 
 
 async def test_a_definition_nobody_has_is_not_found(ledger: Ledger) -> None:

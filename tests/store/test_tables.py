@@ -34,7 +34,9 @@ def shape(connection: sqlite3.Connection) -> dict[str, object]:
 
 def test_the_checked_in_sql_and_the_models_declare_the_same_tables() -> None:
     by_hand = sqlite3.connect(":memory:")
-    by_hand.executescript((MIGRATIONS / "001_journal.sql").read_text())
+    for file in sorted(MIGRATIONS.glob("*.sql")):
+        if not file.name.endswith("_memory.sql"):  # memory declares its own
+            by_hand.executescript(file.read_text())
     engine = create_engine("sqlite://")
     tables.Table.metadata.create_all(engine)
     with engine.connect() as connection:

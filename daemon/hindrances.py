@@ -1,0 +1,77 @@
+"""What keeps a slot from starting though its time has come, each with the key that decides it.
+
+Everything here is told without a tool and without a model: pause, hours, rest after failures, gate and overlap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from daemon.definitions import format_duration
+from daemon.due import moments
+from daemon.models import Reason
+from daemon.routines import Routine
+from daemon.schedule import Schedule
+from daemon.store.journal import Journal, RoutineState
+
+OPERATOR_SEEN = "operator_seen"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hindrance:
+    """Why a slot does not start."""
+
+    reason: Reason
+    rule: str | None = None
+    """The key that decided, with its value."""
+
+
+def rule_of(reason: Reason, routine: Routine, state: RoutineState) -> str | None:
+    """Return the key that decides where the reason alone tells which one it is."""
+    trigger, run = routine.trigger, routine.run
+    match reason:
+        case Reason.OVERLAP:
+            return f'overlap = "{run.overlap}"'
+        case Reason.QUIET_HOURS:
+            hours = f'active_hours = "{trigger.active_hours}"' if trigger.active_hours else ""
+            days = f'active_days = "{trigger.active_days}"' if trigger.active_days else ""
+            return " and ".join(filter(None, (hours, days))) or None
+        case Reason.PAUSED:
+            return state.paused_why
+        case Reason.NOT_BEFORE:
+            first, most = format_duration(run.retry.backoff), format_duration(run.retry.max)
+            return f'backoff = "{first}", doubling up to max = "{most}"'
+    return None
+
+
+class Gates:
+    """What of `[gate]` needs only the clock and the journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    async def closed_by(self, routine: Routine, schedule: Schedule, state: RoutineState, now: datetime) -> str | None:
+        """Return the key that keeps the gate closed; None if it is open, as far as can be told by now."""
+        gate = routine.gate
+        if gate.moments is not None and not await self._moment_has_come(routine, schedule, state, now):
+            return f"moments = {gate.moments}"
+        if gate.idle is not None:
+            seen = await self._journal.recall(OPERATOR_SEEN)
+            # Seen in the future: the clock was wrong, then or now.
+            if seen and timedelta(0) <= now - datetime.fromisoformat(seen) < gate.idle:
+                return f'idle = "{format_duration(gate.idle)}"'
+        if gate.max_per_day is not None:
+            midnight = now.astimezone(schedule.zone).replace(hour=0, minute=0, second=0, microsecond=0)
+            if await self._journal.heard_since(routine.name, midnight.astimezone(UTC)) >= gate.max_per_day:
+                return f"max_per_day = {gate.max_per_day}"
+        return None
+
+    async def _moment_has_come(self, routine: Routine, schedule: Schedule, state: RoutineState, now: datetime) -> bool:
+        """Tell whether one of the routine's moments has come that no report has used up."""
+        number = routine.gate.moments or 0
+        passed = [each for each in moments(schedule, routine.name, number, now) if each <= now]
+        # Only the last one is open: who was away or busy for hours is not greeted twice in a row for that.
+        if not passed or passed[-1] <= state.baseline:
+            return False
+        return await self._journal.heard_since(routine.name, passed[-1]) == 0
