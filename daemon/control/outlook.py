@@ -16,18 +16,19 @@ FEW = 10
 DAYS_OF_A_FEED = 30
 # More lines than anybody reads, and more events than a calendar is glad of.
 MOST = 5000
+A_PAGE = 1000  # no answer of the API is longer
 
 
 def next_starts(call: Call) -> int:
     """Show what runs next, or give it to a calendar."""
     routine = f"routines/{quote(call.routine)}/" if call.routine else ""
     days = DAYS_OF_A_FEED if call.ics and call.days is None and call.limit is None else call.days
-    if days is None:
-        count = FEW if call.limit is None else call.limit
-        items, more = call.client.ask("GET", f"/v1/{routine}next?count={count}")["items"], False
-    else:
-        most = MOST if call.limit is None else call.limit
-        items, more = _within(call, f"/v1/{routine}next?count=1000&days={days}", most)
+    most = call.limit if call.limit is not None else FEW if days is None else MOST
+    if most < 1:
+        call.err.say(f"agentctl: -n: at least 1 (found {most})")
+        return USAGE
+    within = "" if days is None else f"&days={days}"
+    items, more = _starts(call, f"/v1/{routine}next?count={min(most, A_PAGE)}{within}", most)
     if call.ics:
         return _feed(call, items, more=more)
     if call.json:
@@ -38,11 +39,11 @@ def next_starts(call: Call) -> int:
     today = now()
     rows = [(f"{at(each['at']):%a %d %b %H:%M %Z}", relative(at(each["at"]), today), each["routine"]) for each in items]
     call.out.table(["AT", "", "ROUTINE"], rows, signs=False)
-    _say_more(call, len(items), more=more)
+    _say_more(call, len(items), more=more and days is not None)
     return DONE
 
 
-def _within(call: Call, target: str, most: int) -> tuple[list[Any], bool]:
+def _starts(call: Call, target: str, most: int) -> tuple[list[Any], bool]:
     """Return at most so many items of a list, and whether there are more."""
     answer = call.client.ask("GET", target)
     items = list(answer["items"])
@@ -66,7 +67,7 @@ def _feed(call: Call, items: list[Any], *, more: bool) -> int:
     fires = [(each["routine"], at(each["at"])) for each in items]
     text = feed(fires, about=about, now=now(), host=os.uname().nodename, version=__version__)
     call.out.stream.write(text)
-    _say_more(call, len(items), more=more)
+    _say_more(call, len(items), more=more and call.limit is None)
     return DONE
 
 

@@ -89,7 +89,7 @@ async def starts(
     after, _, last = (cursor or "").partition(" ")
     since = (moment("cursor", after), last) if cursor else None
     found, more = await _fires(surface, names, count, since=since, until=until)
-    following = f"{found[-1][0].isoformat()} {found[-1][1]}" if more and days else None
+    following = f"{found[-1][0].isoformat()} {found[-1][1]}" if more else None
     return Page(items=[FireView(routine=name, at=iso(at)) for at, name in found], next=following)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
+import icalendar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.control.calendar import LONGEST, feed
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
+NAMES = "aä中;,:\\\"'-._ "
 ABOUT = {"daily": ("Mail, news; and\\more", "at 08:30 on weekdays, Europe/Berlin")}
 
 
@@ -71,3 +73,19 @@ def test_whatever_a_description_holds_comes_back_and_tears_no_character(text: st
         "".join(char for char in line if char == "\t" or (char >= " " and char != "\x7f")) for line in text.splitlines()
     ]
     assert (told[0] if told else "") == "\n".join(lines) or not "".join(lines)
+
+
+@settings(deadline=None, derandomize=True, max_examples=50)
+@given(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=200),
+    st.text("aä中;,:\\\"'-._ ", min_size=1, max_size=60),
+)
+def test_a_calendar_takes_it_and_finds_in_it_what_was_meant(text: str, name: str) -> None:
+    fires = [(name, NOW + timedelta(hours=hour)) for hour in (1, 30)]
+    taken = icalendar.Calendar.from_ical(feed(fires, about={name: (text, "daily")}, now=NOW, host="h", version="1"))
+    events = taken.walk("VEVENT")
+    assert not taken.errors and not any(event.errors for event in events)
+    assert [event.decoded("DTSTART") for event in events] == [at for _, at in fires]
+    assert [str(event["SUMMARY"]) for event in events] == [name] * 2
+    assert str(events[0]["DESCRIPTION"]).endswith("daily")
+    assert len({str(event["UID"]) for event in events}) == 2

@@ -366,7 +366,7 @@ async def test_without_a_daemon_it_is_said_where_one_was_looked_for_and_how_to_s
         (["run"], 2, "required: ROUTINE"),
         (["runs", "--statu", "x"], 2, "unrecognized arguments"),
         (["runs", "--status", "happy"], 2, "expected one of queued"),
-        (["next", "-n", "1001"], 2, "from 1 to 1000"),
+        (["slots", "-n", "1001"], 2, "from 1 to 1000"),
         (["show", "daily-reprot"], 4, "did you mean 'daily-report'?"),
         (["run", "daily-reprot"], 4, "did you mean 'daily-report'?"),
         (["inspect", "01ZZZZZZZZ"], 4, "01ZZZZZZZZ"),

@@ -44,6 +44,14 @@ async def test_next_shows_as_many_as_asked_or_all_of_some_days(house: House) -> 
     assert (await agentctl(house.path, "next", "--days", "0")).code == 2
 
 
+async def test_next_shows_more_than_one_answer_of_the_api_holds(house: House) -> None:
+    asked = await agentctl(house.path, "next", "heartbeat", "-n", "2500", "--json")
+    times = [each["at"] for each in json.loads(asked.out)["items"]]
+    assert len(times) == len(set(times)) == 2500
+    assert times == sorted(times)
+    assert (await agentctl(house.path, "next", "-n", "0")).code == 2
+
+
 async def test_next_makes_a_calendar(house: House) -> None:
     said = await agentctl(house.path, "next", "daily-report", "--days", "3", "--ics")
     assert said.code == 0
