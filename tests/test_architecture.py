@@ -19,7 +19,7 @@ FLOORS = (
     "models errors facts places beneath bell clock crontab notify redact",
     "definitions errands events log phrases schedule shipped store timer",
     "config due reload watching",
-    "delivery functions memory policy providers routines",
+    "delivery functions injection memory policy providers routines",
     "almanac hindrances patience",
     "archive chain forget ledger mirror recollection summary tools why",
     "agent",
