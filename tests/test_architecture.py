@@ -40,7 +40,10 @@ FLOORS = (
 HOSTS = {
     "anthropic": "providers",
     "apscheduler": "engine",
+    "certifi": "tools",
+    "httpcore": "tools",
     "httpx": "providers memory",
+    "idna": "policy",
     "httpx2": "providers",
     "openai": "providers",
     "sqlalchemy": "store memory",
@@ -55,7 +58,7 @@ HOSTS = {
 HEAVY = frozenset(["anthropic", "apscheduler", "httpx", "httpx2", "openai", "pydantic", "sqlalchemy", "sqlmodel"])
 
 # What the idle daemon does without until a run needs it.
-LATER = frozenset(["anthropic", "httpx", "httpx2", "openai", "sqlalchemy", "sqlmodel"])
+LATER = frozenset(["anthropic", "httpcore", "httpx", "httpx2", "openai", "sqlalchemy", "sqlmodel"])
 
 # `except Exception` is at home around one tool call (the model must hear of it) and around one background task (the
 # daemon must survive it). What is caught in a thread and raised again where somebody awaits it is not swallowed.

@@ -1,0 +1,91 @@
+"""Turn what a server sent into what a model reads: text, without the machinery of a web page.
+
+Not `html.parser`: 200 kB that are made for it keep it busy for minutes. This reader goes through a page once.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+
+from daemon.tools.shell.output import readable
+
+PAGES = frozenset({"text/html", "application/xhtml+xml"})
+_UNSEEN = frozenset({"script", "style", "noscript", "template", "svg", "iframe", "object", "canvas"})
+_BLOCKS = frozenset(
+    {
+        *("p", "div", "br", "li", "ul", "ol", "dl", "dt", "dd", "tr", "table", "section", "article", "header"),
+        *("footer", "nav", "main", "aside", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "blockquote", "hr", "title"),
+        *("form", "option"),
+    }
+)
+_TAG = re.compile(r"/?([A-Za-z][A-Za-z0-9]{0,20})")
+_HREF = re.compile(r"""\bhref\s{0,9}=\s{0,9}["']?((?:https?://|/)[^\s"'<>]{1,500})""", re.IGNORECASE)
+_LONGEST_TAG = 2000
+
+
+def text_of(body: bytes, kind: str, charset: str) -> str:
+    """Return a body as text; empty for one that is none."""
+    if charset and charset not in ("utf-8", "utf8"):
+        with suppress(LookupError, UnicodeError):  # nobody knows it: read as UTF-8, what is none is shown as \xNN
+            body = body.decode(charset, errors="replace").encode(errors="replace")
+    elif b"\0" in body[:8192]:
+        return ""
+    text = readable(body)
+    if kind not in PAGES:
+        return text
+    lines = (re.sub(r"[ \t\xa0]+", " ", line).strip() for line in "".join(_seen(text)).splitlines())
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+
+
+def _seen(page: str) -> Iterator[str]:
+    """Yield what a reader of a page sees, and where its links lead."""
+    at, links = 0, list[str]()
+    while (start := page.find("<", at)) >= 0:
+        yield _plain(page[at:start])
+        if page.startswith("<!--", start):
+            end = page.find("-->", start)
+            at = end + 3
+        elif page.startswith(("<!", "<?"), start) or _TAG.match(page, start + 1):
+            end = page.find(">", start)
+            at = end + 1
+            yield from _instead(page[start + 1 : min(end, start + _LONGEST_TAG)], links) if end >= 0 else ()
+            if (name := _name(page, start)) in _UNSEEN and end >= 0 and page[end - 1] != "/":
+                closing = re.compile(f"</{name}", re.IGNORECASE).search(page, at)
+                at, end = (closing.start(), end) if closing else (0, -1)
+        else:
+            yield "<"
+            end, at = start, start + 1
+        if end < 0:
+            return  # it never ends, so nothing behind it is seen
+    yield _plain(page[at:])
+
+
+def _plain(text: str) -> str:
+    try:
+        return html.unescape(text)
+    except ValueError:  # a number of thousands of digits
+        return text
+
+
+def _name(page: str, start: int) -> str:
+    """Return the name of the element that opens here; empty for an end."""
+    found = _TAG.match(page, start + 1)
+    return found[1].lower() if found and page[start + 1] != "/" else ""
+
+
+def _instead(tag: str, links: list[str]) -> Iterator[str]:
+    """Yield what stands for a tag in plain text."""
+    found = _TAG.match(tag)
+    name, closes = found[1].lower() if found else "", tag.startswith("/")
+    if name in _BLOCKS:
+        yield "\n- " if name == "li" and not closes else "\n"
+    elif name in ("td", "th") and not closes:
+        yield " | "
+    elif name == "a" and not closes:
+        href = _HREF.search(tag)
+        links.append(html.unescape(href[1]) if href else "")
+    elif name == "a" and links and (link := links.pop()):
+        yield f" ({link})"
