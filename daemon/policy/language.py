@@ -16,6 +16,7 @@ from daemon.models import Effect
 from daemon.policy.globs import BadPattern, Glob
 from daemon.policy.lexer import Unreadable, listed
 from daemon.policy.profiles import read_only
+from daemon.policy.restraint import PRESETS, Autonomy, OnAsk
 from daemon.policy.web import LOOKING, METHODS, Host, Method
 
 
@@ -30,6 +31,8 @@ class Tool:
     """What it acts upon when the argument is left out."""
     changes: bool = False
     """It may change something; a command or a request may or may not, by its words."""
+    sends: bool = False
+    """What it is given may leave the machine."""
 
 
 # Every tool that ships with us; those of users and servers are handed to Policy.load by name.
@@ -39,7 +42,7 @@ TOOLS: Mapping[str, Tool] = {
     "file_list": Tool("reading", "path", default="."),
     "file_write": Tool("writing", "path", changes=True),
     "git": Tool("git", "command"),
-    "http_request": Tool("web", "url", changes=True),
+    "http_request": Tool("web", "url", changes=True, sends=True),
     "script": Tool("script", "name", changes=True),
     "memory_store": Tool(changes=True),
     "memory_recall": Tool(),
@@ -156,6 +159,15 @@ class RoutineTable(Table):
     tools: Items[Token] | None = None
     """Only these tools, by name or with *; `finish` always."""
     limits: RoutineLimits = RoutineLimits()
+    autonomy: Autonomy | None = None
+    """A stricter preset than that of the file."""
+    on_ask: OnAsk | None = None
+    """What becomes of a call that must be approved; left out: as in the file."""
+    tainted_tools: Items[Token] = ()
+    """Tools, by name or with *, that keep their rights when the run has read what strangers may have written."""
+    injection: Literal["block", "review"] = "block"
+    """What becomes of a result that gives orders: block = the model never sees it; review = it does, and the run is
+    tainted; for routines that read about such attacks."""
 
 
 class PathsTable(Table):
@@ -165,6 +177,15 @@ class PathsTable(Table):
     """Folders and files that may be read; absolute, or from the home folder with ~/."""
 
 
+class InjectionTable(Table):
+    """How results from outside are checked for orders to the agent."""
+
+    detector: Annotated[str, Field(pattern=r"^$|^[\w.]+:[\w.]+$")] = ""
+    """A check of your own, asked besides ours: `module:function`, given the tool and its result."""
+    trust: Items[Pattern] = ()
+    """Files that may speak of such orders: what would be blocked in them is reviewed."""
+
+
 class PolicyFile(Table):
     """Everything policy.toml may say."""
 
@@ -172,7 +193,13 @@ class PolicyFile(Table):
     """Of this language."""
     default: Literal["deny", "ask"] = "deny"
     """What becomes of a call that no rule speaks of."""
+    autonomy: Autonomy = "full"
+    """How much of what the rules allow happens unseen: readonly = nothing that changes anything; supervised = what
+    changes something is asked about first; full = all of it. Never more than the rules."""
+    on_ask: OnAsk = "park"
+    """What becomes of a call that must be approved: park = the run waits for a person; deny = it goes on without."""
     limits: Limits = Limits()
+    injection: InjectionTable = InjectionTable()
     paths: PathsTable = PathsTable()
     rule: Items[RuleTable] = ()
     routine: dict[str, RoutineTable] = Field(default_factory=dict)
@@ -268,6 +295,7 @@ def checks(known: frozenset[str]) -> tuple[Check[PolicyFile], ...]:
     def tools(file: PolicyFile) -> Iterator[Conflict]:
         named = [(f"rule[{place}].tool", [rule.tool]) for place, rule in enumerate(file.rule)]
         named += [(f"routine.{name}.tools", list(table.tools or ())) for name, table in file.routine.items()]
+        named += [(f"routine.{name}.tainted_tools", list(table.tainted_tools)) for name, table in file.routine.items()]
         for key, patterns in named:
             for pattern in patterns:
                 # the tools of an MCP server are known only once it answers
@@ -275,12 +303,20 @@ def checks(known: frozenset[str]) -> tuple[Check[PolicyFile], ...]:
                     yield Conflict(key, "no such tool", pattern, did_you_mean(pattern, known))
 
     return (
-        Check(("rule.tool", "routine.*.tools"), tools),
+        Check(("rule.tool", "routine.*.tools", "routine.*.tainted_tools"), tools),
+        Check(("autonomy", "routine.*.autonomy"), _only_narrower),
         Check(("rule.tool", "rule.argv", "rule.profile", "rule.effect", "rule.paths"), _keys_that_fit),
         Check(("rule.tool", "rule.hosts", "rule.methods", "rule.networks", "rule.effect"), _hosts_that_fit),
         Check(("rule.argv", "rule.profile", "rule.effect", "rule.tool"), _programs_that_fit),
         Check(("rule",), _shadowed),
     )
+
+
+def _only_narrower(file: PolicyFile) -> Iterator[Conflict]:
+    for name, table in file.routine.items():
+        if table.autonomy is not None and PRESETS.index(table.autonomy) > PRESETS.index(file.autonomy):
+            problem = f'a routine can only be narrower than the file, which says "{file.autonomy}"'
+            yield Conflict(f"routine.{name}.autonomy", problem, table.autonomy)
 
 
 def _keys_that_fit(file: PolicyFile) -> Iterator[Conflict]:

@@ -17,12 +17,14 @@ from daemon.definitions import Conflict, display, load_toml
 from daemon.definitions import Rule as Check
 from daemon.errors import ConfigError, Fault
 from daemon.models import Effect, Json, Verdict
+from daemon.policy.globs import Glob, any_covers
 from daemon.policy.judge import Part, judge, speaks_of
 from daemon.policy.language import TOOLS, Limits, PolicyFile, RoutineTable, Rule, Tool, checks, strictness
 from daemon.policy.lexer import Unreadable
 from daemon.policy.profiles import instead_of, read_only
 from daemon.policy.reach import Reach
 from daemon.policy.requests import Planned, Request, understand
+from daemon.policy.restraint import PRESETS, Autonomy, Manner, OnAsk, Restraint
 from daemon.policy.web import LOOKING, Target
 
 # The policy in the words of a prompt.
@@ -52,6 +54,12 @@ class Policy:
     reach: Reach
     limits: Limits
     default: Effect = Effect.DENY
+    autonomy: Autonomy = "full"
+    on_ask: OnAsk = "park"
+    detector: str = ""
+    """`module:function` of the user's own check for orders in results; empty for none."""
+    trusted: tuple[Glob, ...] = ()
+    """Files that may speak of orders to agents."""
     hash: str = ""
     """SHA-256 of the file, as `sha256sum policy.toml` prints it."""
 
@@ -77,6 +85,10 @@ class Policy:
             reach=Reach.of(workspace, [Path(path).expanduser() for path in file.paths.read]),
             limits=file.limits,
             default=Effect(file.default),
+            autonomy=file.autonomy,
+            on_ask=file.on_ask,
+            detector=file.injection.detector,
+            trusted=tuple(map(Glob, file.injection.trust)),
         )
 
     def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict:
@@ -87,6 +99,13 @@ class Policy:
         self, tool: str, arguments: Json, *, routine: str, tainted: bool = False
     ) -> tuple[Verdict, tuple[Planned, ...]]:
         """Judge a call and return, for the shell, exactly what would run; the tool runs that and nothing else."""
+        verdict, line = self._by_rules(tool, arguments, routine)
+        restraint = self._restraint(routine)
+        if tool != "finish" and restraint.concerns(verdict, tainted=tainted):
+            verdict = restraint.lower(verdict, self._manner(tool, arguments), tainted=tainted)
+        return verdict, line
+
+    def _by_rules(self, tool: str, arguments: Json, routine: str) -> tuple[Verdict, tuple[Planned, ...]]:
         if tool == "finish":
             return _FINISH, ()
         if (narrowed := self._narrowed(tool, routine)) is not None:
@@ -121,6 +140,33 @@ class Policy:
         except Unreadable:
             return False
         return all(part.misfit is None and part.refusal is None for part in request.parts)
+
+    def lets_through(self, tool: str, arguments: Json, *, routine: str) -> bool:
+        """Tell whether a result that gives orders is shown all the same, as untrusted as can be."""
+        table = self.routines.get(routine)
+        if table is not None and table.injection == "review":
+            return True
+        if not self.trusted or TOOLS.get(tool, Tool()).acts_on != "reading":
+            return False
+        try:
+            parts = understand(tool, arguments, self.reach).parts
+        except Unreadable:
+            return False
+        return all(any_covers(self.trusted, names[0]) for part in parts for names in part.paths)
+
+    def _restraint(self, routine: str) -> Restraint:
+        table = self.routines.get(routine, RoutineTable())
+        autonomy = min(self.autonomy, table.autonomy or self.autonomy, key=PRESETS.index)
+        return Restraint(
+            routine=routine,
+            autonomy=autonomy,
+            on_ask=table.on_ask or self.on_ask,
+            tainted_tools=table.tainted_tools,
+        )
+
+    def _manner(self, tool: str, arguments: Json) -> Manner:
+        known = TOOLS.get(tool, Tool(changes=True, sends=True))
+        return Manner(tool=tool, looks=self.is_read_only(tool, arguments), sends=known.sends)
 
     def networks(self, target: Target, routine: str) -> tuple[IPv4Network | IPv6Network, ...]:
         """Return the addresses that are not public and that a request may go to all the same."""

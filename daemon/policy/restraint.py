@@ -1,0 +1,82 @@
+"""Take back what the rules allow: under a preset, in a run that has read untrusted bytes, where nobody is to be asked.
+
+Nothing here can make a verdict milder: each step looks at what the one before left, and lowers it or leaves it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Literal, TypeAlias
+
+from daemon.models import Effect, Verdict
+
+Autonomy: TypeAlias = Literal["readonly", "supervised", "full"]
+OnAsk: TypeAlias = Literal["park", "deny"]
+PRESETS: tuple[Autonomy, ...] = ("readonly", "supervised", "full")  # strictest first
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manner:
+    """What a call is like, whatever it is called."""
+
+    tool: str
+    looks: bool
+    """It changes nothing."""
+    sends: bool
+    """What it is given may leave the machine."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Restraint:
+    """What holds in one routine besides the rules."""
+
+    routine: str
+    autonomy: Autonomy = "full"
+    on_ask: OnAsk = "park"
+    tainted_tools: tuple[str, ...] = ()
+
+    def concerns(self, verdict: Verdict, *, tainted: bool) -> bool:
+        """Tell whether it could lower this verdict at all."""
+        if verdict.effect is Effect.DENY:
+            return False
+        return tainted or self.autonomy != "full" or verdict.effect is Effect.ASK
+
+    def lower(self, verdict: Verdict, call: Manner, *, tainted: bool) -> Verdict:
+        """Return the verdict, or a stricter one."""
+        verdict = self._by_preset(verdict, call)
+        if tainted:
+            verdict = self._by_taint(verdict, call)
+        return self._unasked(verdict) if self.on_ask == "deny" else verdict
+
+    def _by_preset(self, verdict: Verdict, call: Manner) -> Verdict:
+        if call.looks or self.autonomy == "full" or verdict.effect is Effect.DENY:
+            return verdict
+        rule = f'autonomy = "{self.autonomy}"'
+        if self.autonomy == "readonly":
+            reason = f"{call.tool} may change something, and {self.routine or 'this'} only looks"
+            return Verdict(effect=Effect.DENY, rule=rule, reason=reason, allowed="whatever only reads")
+        if verdict.effect is Effect.ALLOW:
+            reason = f"{call.tool} may change something, which a person approves first"
+            return Verdict(effect=Effect.ASK, rule=rule, reason=reason)
+        return verdict
+
+    def _by_taint(self, verdict: Verdict, call: Manner) -> Verdict:
+        if verdict.effect is not Effect.ALLOW or (call.looks and not call.sends):
+            return verdict
+        if any(fnmatchcase(call.tool, each) for each in self.tainted_tools):
+            return verdict
+        does = "send something out" if call.looks else "change something"
+        return Verdict(
+            effect=Effect.ASK,
+            rule="taint",
+            reason=f"{call.tool} may {does}, and this run has read text that strangers may have written",
+            allowed="what only reads; a person may name the tool in tainted_tools of this routine",
+        )
+
+    @staticmethod
+    def _unasked(verdict: Verdict) -> Verdict:
+        if verdict.effect is not Effect.ASK:
+            return verdict
+        reason = "; ".join(filter(None, (verdict.reason, "it would have to be approved, and nobody is asked here")))
+        return replace(verdict, effect=Effect.DENY, reason=reason)
