@@ -24,7 +24,7 @@ from daemon.clock import Clock, SystemClock, host_zone
 from daemon.config import Config, load_config
 from daemon.control.surface import Surface
 from daemon.control.views import CheckView, ProcessView, ReloadView, fault_views, iso
-from daemon.delivery import CHANNELS, Outbox
+from daemon.delivery import Channel, Outbox, Targets
 from daemon.engine import RoutineEngine
 from daemon.errors import ConfigError, DaemonError, Fault
 from daemon.events import Events
@@ -78,6 +78,7 @@ class App:
     registry: FunctionRegistry
     engine: RoutineEngine
     executor: LocalExecutor
+    targets: Targets
     outbox: Outbox
     boot: datetime
     owner: str
@@ -106,6 +107,7 @@ class App:
             app._open_log()
             app.policy = app._read_policy(config)
             secret = config.hooks_secret()
+            app.targets = app._read_targets(config)
             database = await Database.open(place.state / "agentd.db")
             try:
                 app.journal = Journal(database, clock=app.clock.now)
@@ -118,7 +120,9 @@ class App:
                 app.providers = Providers(config, place.env, place.secrets)
                 app.providers.get(config.provider)  # a missing key is told at start, not at 08:30
                 app.registry = app._tools()
-                app.outbox = Outbox(journal=app.journal, channels=CHANNELS, clock=app.clock, workspace=workspace)
+                app.outbox = Outbox(
+                    journal=app.journal, channel=app._channel, clock=app.clock, redact=app.secrets.redact
+                )
                 app.executor = LocalExecutor(
                     app._live,
                     max_concurrent=config.daemon.max_concurrent,
@@ -153,6 +157,14 @@ class App:
         place = self.place
         private = (config.file, place.state / "agentd.db", place.log_file.parent, place.socket)
         return Policy.load(config.policy_path, workspace=config.workspace_path(place.state), private=private)
+
+    def _read_targets(self, config: Config) -> Targets:
+        """Return where reports may go; ConfigError if the address of one is missing."""
+        place = self.place
+        return Targets(config, workspace=config.workspace_path(place.state), env=place.env, secrets=place.secrets)
+
+    def _channel(self, target: str) -> Channel:
+        return self.targets.channel(target)
 
     def _open_log(self) -> None:
         settings = self.config.log
@@ -259,6 +271,7 @@ class App:
             check=self._check,
             words=self.engine.almanac.words,
             elsewhere=self.engine.almanac.elsewhere,
+            wake_outbox=self.outbox.wake,
             uids=frozenset({os.getuid(), 0}),
             log_file=self.place.log_file,
             memory=self.memory,
@@ -291,7 +304,7 @@ class App:
         return await asyncio.to_thread(
             load_folder,
             config.routines_path,
-            check=against(config.provider_names, self.registry.names()),
+            check=against(config.provider_names, self.registry.names(), targets=config.target_names),
         )
 
     async def _check(self) -> Sequence[CheckView]:
@@ -339,12 +352,16 @@ class App:
             providers = Providers(config, self.place.env, self.place.secrets)
             providers.get(config.provider)
             secret = config.hooks_secret()
+            targets = self._read_targets(config)
         except ConfigError as error:
             self.reload_fault = str(error)
             raise
         self.reload_fault = None
         self.place, self.policy = replace(self.place, config=config), policy
         self.webhooks.sign_with(secret)
+        if config.targets != old.targets:
+            self.targets = targets
+            self.outbox.wake()
         if config.log != old.log:
             self._open_log()
         if config.providers != old.providers or config.provider != old.provider:

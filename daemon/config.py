@@ -152,6 +152,29 @@ class ProviderConfig(Table):
         raise ConfigError(Fault(file=file, key=key, found="", problem="has no API key", hint=hint))
 
 
+class TargetConfig(Table):
+    """One place that reports go to by its name: `to = "mail"` in a routine."""
+
+    kind: Literal["apprise", "webhook", "desktop", "file", "log"]
+    """How it is reached."""
+    url: SecretStr | None = Field(default=None, min_length=1)
+    """Kinds apprise and webhook: its address; of kind apprise only if this file is yours alone (0600)."""
+    url_file: Name | None = None
+    """A file that holds the address (yours, 0600)."""
+    url_env: Name | None = None
+    """An environment variable that holds the address."""
+    secret_file: Name | None = None
+    """Kind webhook: a file (yours, 0600) with the secret that signs, as whsec_… of Standard Webhooks."""
+    secret_env: Name | None = None
+    """Kind webhook: an environment variable that holds that secret."""
+    path: Name | None = None
+    """Kind file: where, for routines that name no path of their own."""
+    limit: int | None = Field(default=None, ge=1000)
+    """Kind webhook: how many bytes one message may have; a longer report comes in parts."""
+    timeout: SomeDuration = timedelta(seconds=30)
+    """Kind webhook: how long it may take to answer."""
+
+
 class DaemonConfig(Table):
     """How the daemon lives."""
 
@@ -230,6 +253,7 @@ class Config(Table):
     """What agents may do, relative to this file."""
     agent: AgentConfig = AgentConfig()
     providers: dict[str, ProviderConfig] = Field(default_factory=dict)
+    targets: dict[str, TargetConfig] = Field(default_factory=dict)
     daemon: DaemonConfig = DaemonConfig()
     hooks: HooksConfig = HooksConfig()
     log: LogConfig = LogConfig()
@@ -285,12 +309,52 @@ class Config(Table):
             ) from None
 
     @property
+    def target_names(self) -> frozenset[str]:
+        """What `to` may name."""
+        return frozenset({*self.targets, *CHANNELS})
+
+    @property
     def provider_names(self) -> frozenset[str]:
         return frozenset({*self.providers, "offline"})
 
     def secret(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
         """Return the key of a provider; None if it needs none; ConfigError if it is missing."""
         return self.provider_config(name).secret(name, env=env, folder=self.folder, file=display(self.file))
+
+    def target_url(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
+        """Return the address of a target; None if its kind needs none; ConfigError if it is missing."""
+        target = self.targets[name]
+        if target.kind not in ("apprise", "webhook"):
+            return None
+        return self._secret_of(name, "url", env) or _nothing(display(self.file), f"targets.{name}.url_file")
+
+    def target_secret(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
+        """Return what signs the messages to a target; None if nothing does; ConfigError."""
+        secret = self._secret_of(name, "secret", env)
+        if secret is not None:
+            key = f"targets.{name}.secret_file" if self.targets[name].secret_file else f"targets.{name}.secret_env"
+            _check_signing(secret, file=display(self.file), key=key, found="")
+        return secret
+
+    def _secret_of(self, name: str, what: Literal["url", "secret"], env: Mapping[str, str]) -> SecretStr | None:
+        """Look for a target's address or secret: systemd's credential (of the address), a file, a variable, here."""
+        target, file, key = self.targets[name], display(self.file), f"targets.{name}.{what}"
+        credentials = env.get("CREDENTIALS_DIRECTORY")
+        credential = Path(credentials or "/") / (name if what == "url" else f"{name}.secret")
+        if credentials and credential.is_file():
+            return _key_in(credential, file, key)
+        named: str | None = getattr(target, f"{what}_file")
+        if named:
+            path = self.folder / Path(named).expanduser()
+            _refuse_if_open(path, file, f"{key}_file")
+            return _key_in(path, file, f"{key}_file")
+        variable: str | None = getattr(target, f"{what}_env")
+        if variable and (value := env.get(variable, "").strip()):
+            return SecretStr(value)
+        if variable:
+            problem, hint = "the environment variable it names is not set", "export it where agentd starts"
+            raise ConfigError(Fault(file=file, key=f"{key}_env", found="", problem=problem, hint=hint))
+        return target.url if what == "url" else None
 
     def hooks_secret(self) -> SecretStr | None:
         """Return the secret that webhooks are signed with; None if they need no signature; ConfigError."""
@@ -299,20 +363,30 @@ class Config(Table):
         path, file, key = self.folder / Path(self.hooks.secret_file).expanduser(), display(self.file), _HOOKS_KEY
         _refuse_if_open(path, file, key)
         secret = _key_in(path, file, key)
-        text = secret.get_secret_value().removeprefix("whsec_")
-        try:
-            size = len(base64.b64decode(text + "=" * (-len(text) % 4), validate=True))
-        except ValueError:
-            size = 0
-        if size < _SHORTEST_SECRET:  # of the specification, as its size in bytes is
-            problem = f"holds no secret of {_SHORTEST_SECRET} bytes or more in base64"
-            hint = f"make one: (printf whsec_; head -c 32 /dev/urandom | base64) > {display(path)}"
-            raise ConfigError(Fault(file=file, key=key, found=shown(str(path)), problem=problem, hint=hint))
+        _check_signing(secret, file=file, key=key, found=shown(str(path)), where=display(path))
         return secret
 
 
 _HOOKS_KEY = "hooks.secret_file"
 _SHORTEST_SECRET = 24
+
+
+def _check_signing(secret: SecretStr, *, file: str, key: str, found: str, where: str = "FILE") -> None:
+    """Raise ConfigError unless it is a secret of Standard Webhooks."""
+    text = secret.get_secret_value().removeprefix("whsec_")
+    try:
+        size = len(base64.b64decode(text + "=" * (-len(text) % 4), validate=True))
+    except ValueError:
+        size = 0
+    if size < _SHORTEST_SECRET:  # of the specification, as its size in bytes is
+        problem = f"holds no secret of {_SHORTEST_SECRET} bytes or more in base64"
+        hint = f"make one: (printf whsec_; head -c 32 /dev/urandom | base64) > {where}"
+        raise ConfigError(Fault(file=file, key=key, found=found, problem=problem, hint=hint))
+
+
+def _nothing(file: str, key: str) -> SecretStr:
+    hint = 'url_file = "…" (a file of yours with mode 0600), url_env or url; or with systemd a credential of its name'
+    raise ConfigError(Fault(file=file, key=key, found="", problem="names no address", hint=hint))
 
 
 def load_config(path: Path) -> Config:
@@ -323,6 +397,9 @@ def load_config(path: Path) -> Config:
             _refuse_if_open(path, display(path), f"providers.{name}.api_key")
     if config.memory.api_key is not None:
         _refuse_if_open(path, display(path), "memory.api_key")
+    for name, target in config.targets.items():
+        if target.kind == "apprise" and target.url is not None:
+            _refuse_if_open(path, display(path), f"targets.{name}.url")
     return config
 
 
@@ -361,6 +438,41 @@ def _keys_of_one_kind(config: Config) -> Iterator[Conflict]:
                 yield Conflict(dotted("providers", name, key), f"only kind {kind} takes it", value)
 
 
+# What every routine may name without a [targets.NAME] of its own; of each kind there is only one then.
+CHANNELS = ("file", "log", "desktop")
+_OF_KIND = {
+    "url": ("apprise", "webhook"),
+    "url_file": ("apprise", "webhook"),
+    "url_env": ("apprise", "webhook"),
+    "secret_file": ("webhook",),
+    "secret_env": ("webhook",),
+    "limit": ("webhook",),
+    "timeout": ("webhook",),
+    "path": ("file",),
+}
+
+
+def _sound_targets(config: Config) -> Iterator[Conflict]:
+    for name, target in config.targets.items():
+        key = dotted("targets", name)
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
+            yield Conflict(key, "a target's name is made of a-z, 0-9, - and _", name)
+        elif name in CHANNELS:
+            yield Conflict(key, "is there without being declared", name, hint="take another name")
+        for given in sorted(target.model_fields_set & _OF_KIND.keys()):
+            if target.kind not in _OF_KIND[given]:
+                kinds = " and ".join(_OF_KIND[given])
+                yield Conflict(f"{key}.{given}", f"only kind {kinds} takes it")
+        if target.kind in ("apprise", "webhook") and sum(map(bool, (target.url, target.url_file, target.url_env))) > 1:
+            yield Conflict(key, "url, url_file and url_env exclude one another", hint="keep one")
+        if (
+            target.kind == "webhook"
+            and target.url
+            and not target.url.get_secret_value().startswith(("http://", "https://"))
+        ):
+            yield Conflict(f"{key}.url", "expected an address", hint='like "https://example.org/hooks/agentd"')
+
+
 def _embedder_complete(config: Config) -> Iterator[Conflict]:
     memory = config.memory
     needs = {"openai_compatible": ("model", "base_url"), "onnx": ("model_file",)}.get(memory.embedder, ())
@@ -375,6 +487,7 @@ RULES = (
     Rule(("providers.*.kind", "providers.*.model"), _model_where_needed),
     Rule(("providers.*.kind", "providers.*.base_url"), _address_where_needed),
     Rule(("providers.*.kind", "providers.*.api", "providers.*.region", "providers.*.replies"), _keys_of_one_kind),
+    Rule(("targets.*",), _sound_targets),
     Rule(("memory.embedder", "memory.model", "memory.base_url", "memory.model_file"), _embedder_complete),
 )
 

@@ -109,10 +109,10 @@ class ToolFailed(DaemonError):
 
 
 class DeliveryFailed(DaemonError):
-    """A target did not take a report; `retry` says whether trying again later can help."""
+    """A target did not take a report; `retry` says whether trying again can help, `after` in how many seconds."""
 
-    def __init__(self, message: str, *, retry: bool = True) -> None:
-        self.retry = retry
+    def __init__(self, message: str, *, retry: bool = True, after: float | None = None) -> None:
+        self.retry, self.after = retry, after
         super().__init__(message)
 
 

@@ -69,7 +69,7 @@ def _checked(data: Mapping[str, Any], path: Path, config: Config) -> Routine:
     """Return the routine as the daemon would read it; a fault is the words' that led to it."""
     try:
         routine = routine_of(data, path)
-        against(config.provider_names)(routine)
+        against(config.provider_names, targets=config.target_names)(routine)
     except ConfigError as error:
         raise Refused(str(error)) from None
     return routine

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from shlex import join
 
-from daemon.config import Config, load_config
+from daemon.config import CHANNELS, Config, load_config
 from daemon.definitions import display, read_toml
 from daemon.errors import ConfigError, Fault
 from daemon.places import find_state, looked_at, user_home
@@ -66,9 +66,10 @@ def examine(file: Path, *, env: Mapping[str, str], state: Path, tools: Collectio
         providers = config.provider_names
         found.faults += _provider_faults(config)
         config.hooks_secret()
+        targets = config.target_names
     except ConfigError as error:
         found.faults += error.faults
-        config, providers = _rest_of(file)
+        config, providers, targets = _rest_of(file)
     policy = None
     try:
         policy = Policy.load(config.policy_path, workspace=config.workspace_path(state))
@@ -76,7 +77,7 @@ def examine(file: Path, *, env: Mapping[str, str], state: Path, tools: Collectio
     except ConfigError as error:
         found.faults += error.faults
     try:
-        loaded = load_folder(config.routines_path, check=against(providers, tools))
+        loaded = load_folder(config.routines_path, check=against(providers, tools, targets=targets))
     except ConfigError as error:
         found.faults += error.faults
         return found
@@ -85,20 +86,22 @@ def examine(file: Path, *, env: Mapping[str, str], state: Path, tools: Collectio
     found.checked.append(f"{_counted(len(loaded.routines), 'routine')}{f' ({names})' if names else ''}")
     used = {config.provider} | {n for r in loaded.routines.values() for n in (r.run.provider, *r.run.fallback) if n}
     found.notes += _missing_keys(config, used & config.provider_names, env)
+    found.notes += _missing_addresses(config, env)
     found.notes += _closed_gates(policy, loaded.routines.values()) if policy else []
     return found
 
 
-def _rest_of(file: Path) -> tuple[Config, frozenset[str]]:
-    """Return what a broken config still says of where the others lie and which providers there are."""
+def _rest_of(file: Path) -> tuple[Config, frozenset[str], frozenset[str]]:
+    """Return what a broken config still says of where the others lie, and which providers and targets there are."""
     try:
         data = read_toml(file)
     except ConfigError:
         data = {}
     paths = {key: value for key in ("routines", "policy") if isinstance(value := data.get(key), str) and value}
-    providers = data.get("providers")
-    names = frozenset({*providers, "offline"} if isinstance(providers, dict) else {"offline"})
-    return Config.model_validate(paths).at(file), names
+    named = {
+        key: frozenset(table if isinstance(table := data.get(key), dict) else ()) for key in ("providers", "targets")
+    }
+    return Config.model_validate(paths).at(file), named["providers"] | {"offline"}, named["targets"] | set(CHANNELS)
 
 
 def _provider_faults(config: Config) -> list[Fault]:
@@ -118,6 +121,18 @@ def _missing_keys(config: Config, names: Collection[str], env: Mapping[str, str]
     for name in sorted(names):
         try:
             config.secret(name, env)
+        except ConfigError as error:
+            notes += [str(fault) for fault in error.faults]
+    return notes
+
+
+def _missing_addresses(config: Config, env: Mapping[str, str]) -> list[str]:
+    """Return a note for each target whose address or secret is not here; the daemon would not start without it."""
+    notes = []
+    for name in sorted(config.targets):
+        try:
+            config.target_url(name, env)
+            config.target_secret(name, env)
         except ConfigError as error:
             notes += [str(fault) for fault in error.faults]
     return notes

@@ -39,16 +39,18 @@ FLOORS = (
 # Third parties and the only rooms that know them: to replace one is to open these doors and no other.
 HOSTS = {
     "anthropic": "providers",
+    "apprise": "delivery",
     "apscheduler": "engine",
     "certifi": "tools",
     "httpcore": "tools",
-    "httpx": "providers memory",
+    "httpx": "delivery memory providers",
     "idna": "policy",
     "httpx2": "providers",
+    "markdown": "delivery",
     "openai": "providers",
     "sqlalchemy": "store memory",
     "sqlmodel": "store memory",
-    "standardwebhooks": "control",
+    "standardwebhooks": "control delivery",
     "starlette": "control",
     "uvicorn": "control",
     "watchfiles": "bell",
@@ -58,7 +60,7 @@ HOSTS = {
 HEAVY = frozenset(["anthropic", "apscheduler", "httpx", "httpx2", "openai", "pydantic", "sqlalchemy", "sqlmodel"])
 
 # What the idle daemon does without until a run needs it.
-LATER = frozenset(["anthropic", "httpcore", "httpx", "httpx2", "openai", "sqlalchemy", "sqlmodel"])
+LATER = frozenset(["anthropic", "apprise", "httpcore", "httpx", "httpx2", "openai", "sqlalchemy", "sqlmodel"])
 
 # `except Exception` is at home around one tool call (the model must hear of it) and around one background task (the
 # daemon must survive it). What is caught in a thread and raised again where somebody awaits it is not swallowed.

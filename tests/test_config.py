@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from daemon.config import KINDS, Config, load_config
 from daemon.errors import ConfigError
@@ -307,3 +309,66 @@ def test_the_embedders_key_is_looked_for_like_a_providers(tmp_path):
     path.chmod(0o644)
     with pytest.raises(ConfigError, match=r"memory.api_key: others may read or write the key"):
         load_config(path)
+
+
+WEBHOOK = '[targets.ops]\nkind = "webhook"\nurl = "https://example.org/hook"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[targets.mail]\nkind = "fax"', "targets.mail.kind:"),
+        ('[targets."Big Mail"]\nkind = "log"', "a target's name is made of"),
+        ('[targets.file]\nkind = "file"', "is there without being declared"),
+        ('[targets.x]\nkind = "log"\nlimit = 5000', "targets.x.limit: only kind webhook takes it"),
+        ('[targets.x]\nkind = "webhook"\nurl = "ftp://x"', "targets.x.url: expected an address"),
+        (f'{WEBHOOK}url_env = "X"', "exclude one another"),
+    ],
+)
+def test_a_slip_in_a_target_is_told_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    file.chmod(0o600)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        load_config(file)
+
+
+def test_the_address_of_a_target_comes_from_a_credential_a_file_or_a_variable(tmp_path: Path) -> None:
+    file, key, folder = tmp_path / "config.toml", tmp_path / "mail.url", tmp_path / "credentials"
+    file.write_text(
+        '[targets.mail]\nkind = "apprise"\nurl_file = "mail.url"\n[targets.b]\nkind = "apprise"\nurl_env = "B"'
+    )
+    key.write_text("mailto://a:b@example.org\n")
+    key.chmod(0o600)
+    config = load_config(file)
+    url = config.target_url("mail", {})
+    assert url is not None and url.get_secret_value() == "mailto://a:b@example.org"
+    folder.mkdir()
+    (folder / "mail").write_text("mailto://other@example.org")
+    url = config.target_url("mail", {"CREDENTIALS_DIRECTORY": str(folder)})
+    assert url is not None and url.get_secret_value() == "mailto://other@example.org"
+    assert config.target_url("b", {"B": "json://host"}) == SecretStr("json://host")
+    with pytest.raises(ConfigError, match=r"targets\.b\.url_env: the environment variable it names is not set"):
+        config.target_url("b", {})
+    key.chmod(0o644)
+    with pytest.raises(ConfigError, match="others may read or write the key"):
+        config.target_url("mail", {})
+
+
+def test_an_address_that_is_a_secret_stands_in_no_file_that_others_read(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[targets.mail]\nkind = "apprise"\nurl = "mailto://a:b@example.org"\n')
+    file.chmod(0o644)
+    with pytest.raises(ConfigError, match=r"targets\.mail\.url: others may read or write"):
+        load_config(file)
+    file.chmod(0o600)
+    assert "a:b" not in repr(load_config(file))
+
+
+def test_a_signing_secret_is_one_of_standard_webhooks(tmp_path: Path) -> None:
+    file, secret = tmp_path / "config.toml", tmp_path / "ops.secret"
+    file.write_text(f'{WEBHOOK}secret_file = "ops.secret"')
+    secret.write_text("hunter2")
+    secret.chmod(0o600)
+    with pytest.raises(ConfigError, match="holds no secret of 24 bytes or more"):
+        load_config(file).target_secret("ops", {})

@@ -7,8 +7,9 @@ import pytest
 
 from daemon.config import Config
 from daemon.control.cli import VERBS
+from daemon.delivery import KINDS as TARGETS
 from daemon.models import DeliveryStatus, Outcome, Reason, Status
-from daemon.routines import CHANNELS, load_routine
+from daemon.routines import load_routine
 from tests import docs
 
 README = docs.README.read_text("utf-8")
@@ -31,7 +32,7 @@ def test_every_word_a_user_may_meet_is_there(words):
 def test_every_channel_and_kind_of_provider_is_there():
     from daemon.config import KINDS
 
-    assert all(f"`{name}`" in README for name in (*CHANNELS, *KINDS))
+    assert all(f"`{name}`" in README for name in (*TARGETS, *KINDS))
 
 
 def test_every_verb_says_what_it_does_in_a_line():

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.delivery import CHANNELS as REAL_CHANNELS
+from daemon.config import CHANNELS, Config
+from daemon.delivery import KINDS as TARGETS
 from daemon.errors import ConfigError
 from daemon.models import Status
 from daemon.routines import (
-    CHANNELS,
     Definition,
     Deliver,
     Routine,
@@ -272,10 +272,6 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
             'gate.changed[0]: no [[gather]] has this name (found "host"); add the [[gather]] it compares',
         ),
         (
-            '[run]\nprompt = "x"\n[[deliver]]\nto = "fle"',
-            'deliver[0].to: no such channel (found "fle"); did you mean "file"?',
-        ),
-        (
             '[run]\nprompt = "x"\n[[deliver]]\nto = "log"\npath = "x.md"',
             'deliver[0].path: "log" takes no path (found "x.md")',
         ),
@@ -395,12 +391,12 @@ def test_all_faults_of_a_routine_come_together_those_between_keys_too(load: Any)
         for line in lines_of(
             load,
             'enbled = true\n[trigger]\ncron = "x"\nat = 2026-01-01T00:00:00Z\n[run]\ntools = ["a"]\ntimeout = 5\n'
-            '[[gather]]\nname = "a"\n[[gather]]\nname = "a"\ntool = "x"\n[[deliver]]\nto = "x"\non = ["never"]',
+            '[[gather]]\nname = "a"\n[[gather]]\nname = "a"\ntool = "x"\n[[deliver]]\nto = "file"\non = ["never"]',
         )
     ]
     assert keys == [
         *("trigger.cron", "run.timeout", "gather[0].tool", "deliver[0].on[0]", "enbled"),
-        *("run.tools", "gather[1].name", "deliver[0].to"),
+        *("run.tools", "gather[1].name", "deliver[0].path"),
     ]
 
 
@@ -429,7 +425,8 @@ def test_silence_about_delivery_means_every_end_but_a_cancel() -> None:
 
 
 def test_the_channels_that_a_routine_may_name_are_those_that_deliver() -> None:
-    assert set(CHANNELS) == set(REAL_CHANNELS)
+    assert set(CHANNELS) < set(TARGETS)
+    assert Config().target_names == set(CHANNELS)
 
 
 @pytest.mark.parametrize("hours", ["08:00-22:00", "22:00-06:00", "00:00-24:00", "08:30-24:00"])
@@ -493,6 +490,17 @@ def test_a_routine_that_names_what_is_not_there_is_invalid(tmp_path: Path) -> No
         'run.provider: no such provider in config.toml (found "claude"); did you mean "claud"?',
         'run.fallback[0]: no such provider in config.toml (found "local"); known: claud, offline',
         'run.tools[0]: no such tool (found "shell"); did you mean "shel"?',
+    ]
+
+
+def test_a_target_that_config_does_not_name_is_no_place_to_deliver_to(load: Any) -> None:
+    routine = load('[run]\nprompt = "x"\n[[deliver]]\nto = "fle"\n[[deliver]]\nto = "pager"')
+    against({"offline"}, targets={"fle", "pager"})(routine)
+    with pytest.raises(ConfigError) as caught:
+        against({"offline"})(routine)
+    assert [str(fault).partition(".toml: ")[2] for fault in caught.value.faults] == [
+        'deliver[0].to: no such target in config.toml (found "fle"); did you mean "file"?',
+        'deliver[1].to: no such target in config.toml (found "pager"); known: desktop, file, log',
     ]
 
 

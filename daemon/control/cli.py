@@ -168,7 +168,9 @@ VERBS = {
     "slots": Verb(verbs.slots, "what became of each scheduled moment", ANY_ROUTINE, _number(20, "how many")),
     "deliveries": Verb(
         verbs.deliveries,
-        "where reports went",
+        "where reports went; retry ID sends one again, drop ID gives it up",
+        (("act",), {"metavar": "retry|drop", "nargs": "?", "choices": ["retry", "drop"], "help": "do so with ID"}),
+        (("id",), {"metavar": "ID", "nargs": "?", "type": int, "help": "a delivery's number, as the list shows it"}),
         (("--run",), {"metavar": "RUN", "help": "of this run only"}),
         (("--status",), {"metavar": "STATUS", "help": "in this status only"}),
         _number(20, "how many"),

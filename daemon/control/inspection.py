@@ -182,7 +182,7 @@ def delivery_words(delivery: Mapping[str, Any]) -> str:
         case "failed":
             return f"given up after {counted(delivery['attempts'], 'attempt')}: {delivery['error']}"
         case "suppressed":
-            return "not sent, as there was nothing to report"
+            return str(delivery["error"] or "not sent, as there was nothing to report")
         case _:
             return "on its way"
 

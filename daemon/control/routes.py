@@ -201,6 +201,18 @@ async def list_deliveries(
     return Page(items=items, next=_following(found, cursor + limit))
 
 
+async def retry_delivery(surface: Surface, *, id: Offset) -> DeliveryView:  # noqa: A002
+    """Send a delivery again that failed or was withheld, with its full day of patience."""
+    delivery = await surface.journal.send_again(id)
+    surface.wake_outbox()
+    return delivery_view(delivery)
+
+
+async def drop_delivery(surface: Surface, *, id: Offset) -> DeliveryView:  # noqa: A002
+    """Give a delivery up for good: it is neither sent nor shown as trouble any more."""
+    return delivery_view(await surface.journal.drop(id))
+
+
 async def list_slots(
     surface: Surface, *, routine: str | None = None, limit: Limit = 50, cursor: Offset = 0
 ) -> Page[SlotView]:
@@ -243,6 +255,8 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/runs/{id}/cancel", cancel_run),
     ("GET", "/v1/slots", list_slots),
     ("GET", "/v1/deliveries", list_deliveries),
+    ("POST", "/v1/deliveries/{id}/retry", retry_delivery),
+    ("POST", "/v1/deliveries/{id}/drop", drop_delivery),
     *memory.ROUTES,
     ("GET", "/v1/doctor", examine),
     ("POST", "/v1/reload", reload),

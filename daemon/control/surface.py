@@ -64,6 +64,8 @@ class Surface:
     """When a routine runs, in words."""
     uids: frozenset[int]
     """Whose requests are answered."""
+    wake_outbox: Callable[[], None] = lambda: None
+    """Tell the outbox that there is something to send."""
     elsewhere: Callable[[Routine], str] = lambda routine: ""
     """Why a routine does not start on this machine; empty if it does."""
     log_file: Path | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.control.call import DONE, NOT_SUCCEEDED, Call, quote
+from daemon.control.call import DONE, NOT_SUCCEEDED, USAGE, Call, quote
 from daemon.control.client import Lost, Problem, Unreachable
 from daemon.control.render import (
     BOLD,
@@ -242,7 +242,9 @@ def _slot_words(slot: Mapping[str, Any]) -> str:
 
 
 def deliveries(call: Call) -> int:
-    """List where reports went."""
+    """List where reports went, or do something about one of them."""
+    if call.act:
+        return _settle_delivery(call)
     narrowed = f"&run={quote(call.run)}" if call.run else ""
     narrowed += f"&status={quote(call.status)}" if call.status else ""
     told = call.ask("GET", f"/v1/deliveries?limit={call.limit}{narrowed}")
@@ -251,13 +253,28 @@ def deliveries(call: Call) -> int:
     from daemon.control.inspection import delivery_words
 
     rows = [
-        (each["status"], short(each["run"]), each["routine"], each["target"], delivery_words(each))
+        (each["status"], str(each["id"]), short(each["run"]), each["routine"], each["target"], delivery_words(each))
         for each in told["items"]
     ]
     if not rows:
         call.out.say("There are no such deliveries." if narrowed else "Nothing has been delivered yet.")
         return DONE
-    call.out.table(["", "RUN", "ROUTINE", "TO", "OUTCOME"], rows)
+    call.out.table(["", "ID", "RUN", "ROUTINE", "TO", "OUTCOME"], rows)
+    if lost := [each["id"] for each in told["items"] if each["status"] == "failed"]:
+        call.out.say(
+            call.out.paint(f"given up: agentctl deliveries retry {lost[0]} sends it again, drop forgets it", DIM)
+        )
+    return DONE
+
+
+def _settle_delivery(call: Call) -> int:
+    if call.id is None:
+        call.err.say(f"agentctl deliveries {call.act}: which one? Its number is in the list: agentctl deliveries")
+        return USAGE
+    told = call.ask("POST", f"/v1/deliveries/{call.id}/{call.act}")
+    if told is not None:
+        done = "is being sent again" if call.act == "retry" else "is dropped"
+        call.out.say(f"delivery {told['id']} of {told['routine'] or 'agentd'} to {told['target']} {done}")
     return DONE
 
 

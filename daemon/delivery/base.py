@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Protocol
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from daemon.models import Delivery, Json, Receipt, Run
+
+T = TypeVar("T")
 
 
 class Channel(Protocol):
@@ -17,6 +19,25 @@ class Channel(Protocol):
         May be called again for a delivery that did arrive, if we died before that was written down: `delivery.id` is
         the same then, and the second time must do no harm.
         """
+
+
+class Progress:
+    """How far deliveries that take several messages have come, so that a retry does not repeat what arrived.
+
+    Kept by the process only: after a crash in between the first parts come again, which is better than never.
+    """
+
+    def __init__(self) -> None:
+        self._sent: dict[int, int] = {}
+
+    def left(self, delivery: Delivery, messages: Sequence[T]) -> Iterator[T]:
+        """Yield what is still to be sent; to ask for the next one says that this one has arrived."""
+        for number, message in enumerate(messages):
+            if number < self._sent.get(delivery.id, 0):
+                continue
+            yield message
+            self._sent[delivery.id] = number + 1
+        self._sent.pop(delivery.id, None)
 
 
 class Wanted(Protocol):

@@ -7,10 +7,9 @@ hangs holds up nobody else; within a target reports go one by one, the oldest fi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -49,10 +48,10 @@ class Outbox:
     """Sends what is due; `run` is the background task, `flush` one round of it."""
 
     def __init__(
-        self, *, journal: Journal, channels: Mapping[str, Callable[[Path], Channel]], clock: Clock, workspace: Path
+        self, *, journal: Journal, channel: Callable[[str], Channel], clock: Clock, redact: Callable[[str], str] = str
     ) -> None:
-        self._journal, self._clock = journal, clock
-        self._channels = {name: build(workspace) for name, build in channels.items()}
+        """`channel` finds the way to a target by its name, or raises DeliveryFailed."""
+        self._journal, self._clock, self._channel, self._redact = journal, clock, channel, redact
         self._bell = asyncio.Event()
         self._busy: set[str] = set()
 
@@ -83,8 +82,10 @@ class Outbox:
 
     async def _start_due(self, queues: asyncio.TaskGroup, now: datetime) -> None:
         due: dict[str, list[Delivery]] = {}
+        # as it was before we ask: a queue that ends meanwhile may have sent what the answer still calls due
+        busy = frozenset(self._busy)
         for delivery in await self._journal.due_deliveries(now):
-            if delivery.target not in self._busy:
+            if delivery.target not in busy:
                 due.setdefault(delivery.target, []).append(delivery)
         for target, deliveries in due.items():
             self._busy.add(target)
@@ -109,7 +110,7 @@ class Outbox:
         except TimeoutError:
             await self._failed(delivery, f"no answer within {_SEND_LIMIT:g} s")
         except DeliveryFailed as error:
-            await self._failed(delivery, str(error), retry=error.retry)
+            await self._failed(delivery, str(error), retry=error.retry, after=error.after or 0)
         except Exception as error:
             log.exception("delivery.crashed", delivery=delivery.id, run=delivery.run, target=delivery.target)
             await self._failed(delivery, f"{type(error).__name__}: {error}")
@@ -125,10 +126,11 @@ class Outbox:
                 receipt=receipt.detail,
             )
 
-    async def _failed(self, delivery: Delivery, error: str, *, retry: bool = True) -> None:
-        """Write down that it did not arrive, and when to try again, if ever."""
-        wait = wait_after(delivery.attempts + 1) if retry else None
-        again = self._clock.now() + wait if wait else None
+    async def _failed(self, delivery: Delivery, error: str, *, retry: bool = True, after: float = 0) -> None:
+        """Write down that it did not arrive, and when to try again, if ever; not sooner than the target wants it."""
+        wait, error = wait_after(delivery.attempts + 1) if retry else None, self._redact(error)
+        asked = timedelta(seconds=min(after, _PATIENCE.total_seconds()))
+        again = self._clock.now() + max(wait, asked) if wait else None
         await self._journal.delivery_failed(delivery.id, error, again)
         say, event = (log.warning, "delivery.put_off") if again else (log.error, "delivery.failed")
         say(
@@ -141,10 +143,3 @@ class Outbox:
             attempts=delivery.attempts + 1,
             again=again and again.isoformat(),
         )
-
-    def _channel(self, target: str) -> Channel:
-        try:
-            return self._channels[target]
-        except KeyError:
-            msg = f"there is no target {target!r}; known are {', '.join(sorted(self._channels))}"
-            raise DeliveryFailed(msg) from None

@@ -16,10 +16,9 @@ from daemon.routines.folder import (
     routine_of,
 )
 from daemon.routines.routine import Budget, Definition, Deliver, Gate, Gather, Retry, Routine, RunSpec, Trigger
-from daemon.routines.rules import CHANNELS, KINDS, PATH, against
+from daemon.routines.rules import KINDS, PATH, against
 
 __all__ = [
-    "CHANNELS",
     "KINDS",
     "PATH",
     "Budget",

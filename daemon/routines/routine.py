@@ -231,9 +231,9 @@ class Deliver(Table):
     """One place the report goes to."""
 
     to: Name
-    """`file` or `log`."""
+    """`file`, `log`, `desktop`, or the name of one of config.toml's [targets]."""
     path: Name | None = None
-    """Of `file`: relative to the workspace, with {routine}, {run} and {slot:%Y-%m-%d}."""
+    """Of `file` and targets of that kind: relative to the workspace, with {routine}, {run} and {slot:%Y-%m-%d}."""
     on: Items[End] = ("succeeded", "failed", "timed_out", "interrupted")
     """At which ends."""
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from daemon.config import CHANNELS
 from daemon.definitions import (
     Conflict,
     Rule,
@@ -17,7 +18,6 @@ from daemon.errors import ConfigError
 from daemon.routines.routine import Definition, Routine
 from daemon.watching import Patterns
 
-CHANNELS = ("file", "log")
 KINDS = ("cron", "every", "at", "watch", "webhook", "after")
 # Stands in the arguments of a gather step for the path of each file that landed.
 PATH = "{path}"
@@ -132,15 +132,12 @@ _FIELD = re.compile(r"\{([^{}]*)\}")
 def _deliveries(routine: Definition) -> Iterator[Conflict]:
     for index, target in enumerate(routine.deliver):
         key = f"deliver[{index}]"
-        if target.to not in CHANNELS:
-            yield Conflict(f"{key}.to", "no such channel", target.to, did_you_mean(target.to, CHANNELS))
-        elif target.to != "file":
-            if target.path is not None:
-                yield Conflict(f"{key}.path", f'"{target.to}" takes no path', target.path)
-        elif target.path is None:
+        if target.to in ("log", "desktop") and target.path is not None:
+            yield Conflict(f"{key}.path", f'"{target.to}" takes no path', target.path)
+        elif target.to == "file" and target.path is None:
             hint = 'like path = "reports/{routine}/{slot:%Y-%m-%d}.md"'
             yield Conflict(f"{key}.path", "is missing", hint=hint)
-        elif fault := _path_fault(target.path):
+        elif target.path is not None and (fault := _path_fault(target.path)):
             yield Conflict(f"{key}.path", fault[0], target.path, fault[1])
 
 
@@ -172,11 +169,14 @@ RULES: tuple[Rule[Definition], ...] = (
 )
 
 
-def against(providers: Collection[str], tools: Collection[str] | None = None) -> Callable[[Routine], None]:
+def against(
+    providers: Collection[str], tools: Collection[str] | None = None, *, targets: Collection[str] = CHANNELS
+) -> Callable[[Routine], None]:
     """Return a check for `load_folder`: what a routine names must be there. Patterns of tools may match nothing yet."""
 
     def check(routine: Routine) -> None:
         faults = [*_unknown_providers(routine, providers), *(_unknown_tools(routine, tools) if tools else ())]
+        faults += _unknown_targets(routine, targets)
         if faults:
             file = display(routine.path or f"{routine.name}.toml")
             raise ConfigError(*(as_fault(conflict, file) for conflict in faults))
@@ -190,6 +190,13 @@ def _unknown_providers(routine: Routine, known: Collection[str]) -> Iterator[Con
         if name is not None and name not in known:
             hint = did_you_mean(name, known)
             yield Conflict(key, "no such provider in config.toml", name, hint)
+
+
+def _unknown_targets(routine: Routine, known: Collection[str]) -> Iterator[Conflict]:
+    for index, place in enumerate(routine.deliver):
+        if place.to not in known:
+            hint = did_you_mean(place.to, known) or f"add [targets.{place.to}] to config.toml"
+            yield Conflict(f"deliver[{index}].to", "no such target in config.toml", place.to, hint)
 
 
 def _unknown_tools(routine: Routine, known: Collection[str]) -> Iterator[Conflict]:

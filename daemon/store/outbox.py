@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from daemon.errors import NotFound
+from daemon.errors import NotFound, Refused
 from daemon.models import Delivery, DeliveryStatus, Json, Report, Run, Status
 from daemon.store.part import Part
 from daemon.store.rows import Row, clean, moment, moment_or_none, stamp, stamp_or_none
@@ -62,6 +62,29 @@ class Deliveries(Part):
             values.append(status)
         where = " AND ".join(conditions) or "TRUE"
         return await self._find(f"WHERE {where} ORDER BY o.id DESC LIMIT ?", (*values, limit))
+
+    async def send_again(self, id_: int) -> Delivery:
+        """Give a delivery that failed or was withheld its full patience again; Refused if it has arrived. NotFound."""
+        changes = "status = 'pending', attempts = 0, next_at = ?"
+        return await self._redirect(id_, changes, (stamp(self._clock()),), refused=("delivered",))
+
+    async def drop(self, id_: int) -> Delivery:
+        """Give a delivery up for good: it is neither sent nor shown as trouble any more; Refused if it has arrived."""
+        changes = "status = 'suppressed', next_at = NULL, error = coalesce(error || '; ', '') || 'dropped by a person'"
+        return await self._redirect(id_, changes, (), refused=("delivered", "suppressed"))
+
+    async def _redirect(self, id_: int, changes: str, values: Row, *, refused: Collection[str]) -> Delivery:
+        def work(connection: sqlite3.Connection) -> Delivery:
+            row = connection.execute(f"{_DELIVERY} WHERE o.id = ?", (id_,)).fetchone()
+            if row is None:
+                raise NotFound(f"there is no delivery {id_}; `agentctl deliveries` shows what there is")
+            found = _delivery_of(row)
+            if found.status in refused:
+                raise Refused(f"delivery {id_} is {found.status} already")
+            connection.execute(f"UPDATE outbox SET {changes} WHERE id = ?", (*values, id_))  # noqa: S608  our own words
+            return _delivery_of(connection.execute(f"{_DELIVERY} WHERE o.id = ?", (id_,)).fetchone())
+
+        return await self._db.write(work, durable=True)
 
     async def _find(self, rest: str, values: Row) -> list[Delivery]:
         def work(connection: sqlite3.Connection) -> list[Delivery]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from daemon.control.call import EXIT_CODES, exit_code_of
+from daemon.control.call import EXIT_CODES, NOT_FOUND, REFUSED, USAGE, exit_code_of
 from daemon.control.cli import VERBS
 from daemon.models import Outcome, Reason, Run, Status
 from tests.control.agentctl import COMMAND, agentctl, environment, on_terminal, start
@@ -562,3 +562,18 @@ def test_the_exit_code_of_a_run_follows_from_its_status_and_deliveries() -> None
     assert exit_code_of(Status.SUCCEEDED, ["delivered", "failed"]) == 6
     assert exit_code_of(Status.FAILED, ["failed"]) == 1
     assert [exit_code_of(status, []) for status in Status] == [0, 0, 8, 0, 7, 1, 1, 1, 1]
+
+
+async def test_a_delivery_given_up_is_shown_sent_again_and_dropped(house: House) -> None:
+    await house.whole_run(deliver=[("file", {"path": "x.md"})])
+    delivery, *_ = await house.journal.deliveries()
+    await house.journal.delivery_failed(delivery.id, "no such mailbox", None)
+    told = (await agentctl(house.path, "deliveries", "--status", "failed")).out
+    assert "no such mailbox" in told and f"agentctl deliveries retry {delivery.id}" in told
+    again = await agentctl(house.path, "deliveries", "retry", str(delivery.id))
+    assert again.out == f"delivery {delivery.id} of daily-report to {delivery.target} is being sent again\n"
+    await agentctl(house.path, "deliveries", "drop", str(delivery.id))
+    assert "dropped by a person" in (await agentctl(house.path, "deliveries")).out
+    assert (await agentctl(house.path, "deliveries", "drop", str(delivery.id))).code == REFUSED
+    assert (await agentctl(house.path, "deliveries", "retry", "4711")).code == NOT_FOUND
+    assert (await agentctl(house.path, "deliveries", "retry")).code == USAGE

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from daemon.delivery import CHANNELS, deliveries_for
+from daemon.delivery import deliveries_for
 from daemon.models import Run, Status
 from daemon.routines import Deliver
 
@@ -66,7 +66,3 @@ class Place:
 
 def test_a_place_that_asked_for_nothing_hears_nothing():
     assert deliveries_for(run(Status.FAILED), [Place()]) == []
-
-
-def test_every_channel_can_be_built(tmp_path):
-    assert {name: build(tmp_path) for name, build in CHANNELS.items()}.keys() == {"file", "log"}

@@ -7,10 +7,12 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from daemon.delivery import CHANNELS, Outbox
+from daemon.config import Config
+from daemon.delivery import Outbox, Targets
 from daemon.delivery.outbox import wait_after
 from daemon.errors import DeliveryFailed, StoreFull
 from daemon.models import DeliveryStatus, Receipt, Status
+from daemon.redact import Secrets
 
 REPORT = ("file", {"path": "reports/{routine}/{slot:%Y-%m-%d}.md", "trigger": "manual"})
 
@@ -20,9 +22,6 @@ class Target:
 
     def __init__(self, *plan) -> None:
         self.plan, self.got, self.called = list(plan), [], asyncio.Event()
-
-    def __call__(self, workspace):
-        return self
 
     async def send(self, delivery):
         self.called.set()
@@ -36,9 +35,17 @@ class Target:
 
 
 @pytest.fixture
-def outbox_of(journal, clock, workspace):
+def channel(workspace):
+    """The real channels of a config without targets of its own."""
+    return Targets(Config(), workspace=workspace, env={}, secrets=Secrets()).channel
+
+
+@pytest.fixture
+def outbox_of(journal, clock, channel):
     """Build an outbox over these targets (by default the real channels)."""
-    return lambda **targets: Outbox(journal=journal, channels=targets or CHANNELS, clock=clock, workspace=workspace)
+    return lambda **targets: Outbox(
+        journal=journal, channel=targets.__getitem__ if targets else channel, clock=clock, redact=str
+    )
 
 
 @asynccontextmanager
@@ -204,10 +211,10 @@ async def test_a_report_put_in_while_its_target_is_busy_is_not_forgotten(journal
 
 async def test_a_target_that_is_gone_from_the_config_waits_for_its_return(journal, ended, outbox_of):
     await ended([("mail", {})])
-    await outbox_of(log=Target()).flush()
+    await outbox_of().flush()
     [delivery] = await journal.deliveries()
     assert delivery.status is DeliveryStatus.PENDING
-    assert delivery.error == "there is no target 'mail'; known are log"
+    assert delivery.error == "there is no target 'mail'; known are desktop, file, log"
 
 
 async def test_a_silent_run_is_not_sent_but_on_record(journal, ended, outbox_of):
@@ -228,11 +235,11 @@ async def test_a_delivery_cut_off_by_the_end_of_the_process_is_sent_by_the_next(
     assert target.got == ["All is well."]
 
 
-async def test_a_report_sent_but_not_recorded_is_one_file_in_the_end(journal, ended, outbox_of, workspace):
+async def test_a_report_sent_but_not_recorded_is_one_file_in_the_end(journal, ended, outbox_of, channel, workspace):
     """As after kill -9 between the file and the receipt."""
     await ended([REPORT])
     [delivery] = await journal.due_deliveries((await journal.deliveries())[0].next_at)
-    await CHANNELS["file"](workspace).send(delivery)
+    await channel("file").send(delivery)
     await outbox_of().flush()
     assert [delivery.status for delivery in await journal.deliveries()] == [DeliveryStatus.DELIVERED]
     assert len(list((workspace / "reports/daily-report").iterdir())) == 1
@@ -269,9 +276,9 @@ class FullJournal:
         raise StoreFull("the disk is full")
 
 
-async def test_a_full_disk_neither_ends_the_outbox_nor_makes_it_run_hot(journal, ended, clock, workspace):
+async def test_a_full_disk_neither_ends_the_outbox_nor_makes_it_run_hot(journal, ended, clock):
     target, full = Target(), FullJournal(journal)
-    outbox = Outbox(journal=full, channels={"log": target}, clock=clock, workspace=workspace)
+    outbox = Outbox(journal=full, channel=lambda name: target, clock=clock)
     with capture_logs() as logs:
         await ended([("log", {})])
         async with living(outbox) as task:

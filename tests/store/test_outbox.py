@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from daemon.errors import NotFound
+from daemon.errors import NotFound, Refused
 from daemon.models import DeliveryStatus, Run, Status
 from tests.store.conftest import Clock, Ledger
 
@@ -80,3 +80,30 @@ async def test_deliveries_are_found_for_several_runs_at_once(ledger: Ledger) -> 
 async def test_a_delivery_that_is_unknown_is_not_found(ledger: Ledger) -> None:
     with pytest.raises(NotFound, match="there is no delivery 7"):
         await ledger.journal.delivered(7, "there")
+
+
+async def test_a_delivery_given_up_can_be_sent_again_with_all_its_patience(ledger: Ledger) -> None:
+    run = await ledger.running()
+    await ledger.journal.end(run.to(Status.SUCCEEDED), [("mail", {})])
+    [delivery] = await ledger.journal.deliveries()
+    await ledger.journal.delivery_failed(delivery.id, "no such mailbox", None)
+    again = await ledger.journal.send_again(delivery.id)
+    assert (again.status, again.attempts) == (DeliveryStatus.PENDING, 0)
+    assert again.next_at is not None
+    assert [each.id for each in await ledger.journal.due_deliveries(again.next_at)] == [delivery.id]
+    await ledger.journal.delivered(delivery.id, "there")
+    with pytest.raises(Refused, match="is delivered already"):
+        await ledger.journal.send_again(delivery.id)
+
+
+async def test_a_delivery_that_was_dropped_is_trouble_no_more(ledger: Ledger) -> None:
+    run = await ledger.running()
+    await ledger.journal.end(run.to(Status.SUCCEEDED), [("mail", {})])
+    [delivery] = await ledger.journal.deliveries()
+    await ledger.journal.delivery_failed(delivery.id, "no such mailbox", None)
+    dropped = await ledger.journal.drop(delivery.id)
+    assert (dropped.status, dropped.error) == (DeliveryStatus.SUPPRESSED, "no such mailbox; dropped by a person")
+    with pytest.raises(Refused):
+        await ledger.journal.drop(delivery.id)
+    with pytest.raises(NotFound):
+        await ledger.journal.drop(99)

@@ -1,0 +1,109 @@
+"""Every place a report may go to: the channels that are simply there, and the named targets of config.toml."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daemon.config import Config, TargetConfig
+from daemon.delivery.base import Channel
+from daemon.errors import DeliveryFailed
+from daemon.models import Delivery, Receipt
+
+if TYPE_CHECKING:
+    from daemon.redact import Secrets
+
+
+class Targets:
+    """Knows the targets by name; their secrets are known to `secrets` from the beginning."""
+
+    def __init__(self, config: Config, *, workspace: Path, env: Mapping[str, str], secrets: Secrets) -> None:
+        """Raise ConfigError if a target's address or secret is missing."""
+        self._workspace, self._env, self._secrets = workspace, env, secrets
+        self._tables: dict[str, TargetConfig] = dict(config.targets)
+        self._urls: dict[str, str] = {}
+        self._signing: dict[str, str] = {}
+        self._channels: dict[str, Channel] = {}
+        for name, table in self._tables.items():
+            if url := config.target_url(name, env):
+                self._urls[name] = self._secret(url.get_secret_value())
+            if table.kind == "webhook" and (secret := config.target_secret(name, env)):
+                self._signing[name] = self._secret(secret.get_secret_value())
+
+    def _secret(self, value: str) -> str:
+        """Keep what is secret in an address out of logs and errors: all that follows its host."""
+        self._secrets.add(value)
+        if "://" in value:
+            _, _, rest = value.partition("://")
+            account, _, _ = rest.rpartition("@")
+            for part in (*account.split(":", 1), *rest.partition("?")[0].split("/")[1:]):
+                self._secrets.add(part)
+        return value
+
+    def channel(self, name: str) -> Channel:
+        """Return the way to a target; DeliveryFailed if there is none of that name (any more)."""
+        if name not in self._channels:
+            table = self._tables.get(name)
+            kind = table.kind if table else name
+            if kind not in KINDS or (table is None and kind in ("webhook", "apprise")):
+                known = ", ".join(sorted({*self._tables, "desktop", "file", "log"}))
+                raise DeliveryFailed(f"there is no target {name!r}; known are {known}")
+            self._channels[name] = KINDS[kind](self, name)
+        return self._channels[name]
+
+    def _file(self, name: str) -> Channel:
+        from daemon.delivery.file import FileChannel
+
+        table = self._tables.get(name)
+        channel = FileChannel(self._workspace)
+        return _AtPath(channel, table.path) if table and table.path else channel
+
+    def _log(self, name: str) -> Channel:
+        from daemon.delivery.log import LogChannel
+
+        return LogChannel()
+
+    def _desktop(self, name: str) -> Channel:
+        from daemon.delivery.desktop import DesktopChannel
+
+        return DesktopChannel(self._env)
+
+    def _webhook(self, name: str) -> Channel:
+        from daemon.delivery.webhook import WebhookChannel
+
+        table = self._tables[name]
+        return WebhookChannel(
+            self._urls[name],
+            secret=self._signing.get(name),
+            timeout=table.timeout.total_seconds(),
+            limit=table.limit,
+        )
+
+    def _apprise(self, name: str) -> Channel:
+        from daemon.delivery.apprise import AppriseChannel
+
+        return AppriseChannel(self._urls[name], secrets=self._secrets)
+
+
+KINDS: Mapping[str, Callable[[Targets, str], Channel]] = {
+    "file": Targets._file,
+    "log": Targets._log,
+    "desktop": Targets._desktop,
+    "webhook": Targets._webhook,
+    "apprise": Targets._apprise,
+}
+"""How each kind of target is made, the first time that something goes there."""
+
+
+class _AtPath:
+    """A file target with a path of its own, for deliveries that name none."""
+
+    def __init__(self, channel: Channel, path: str) -> None:
+        self._channel, self._path = channel, path
+
+    async def send(self, delivery: Delivery) -> Receipt:
+        if not delivery.options.get("path"):
+            delivery = replace(delivery, options={**delivery.options, "path": self._path})
+        return await self._channel.send(delivery)

@@ -1,0 +1,124 @@
+"""Reports in words, in pieces, and without a way out."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.delivery.apprise import html
+from daemon.delivery.markup import MOST_PARTS, neutral, parts, plain, some_parts
+
+REPORT = """# Morning
+
+**Two** disks are *nearly* full: `/var` and `/home`.
+
+- see [the graph](https://example.org/g_1 "today")
+- ![load](https://example.org/load.png)
+
+```sh
+df -h  # **not bold**
+```
+"""
+
+
+def test_words_keep_everything_but_the_marks():
+    assert plain(REPORT) == (
+        "Morning\n=======\n\nTwo disks are nearly full: /var and /home.\n\n"
+        "- see the graph (https://example.org/g_1)\n- load (https://example.org/load.png)\n\n"
+        "    df -h  # **not bold**"
+    )
+
+
+@pytest.mark.parametrize(
+    ("markdown", "words"),
+    [
+        ("snake_case_name and 2*3*4", "snake_case_name and 2*3*4"),
+        ("***all*** __of__ _it_", "all of it"),
+        (r"\*literal\*", "*literal*"),
+        ("<https://example.org>", "https://example.org"),
+        ("``a ` b``", "a ` b"),
+        ("[https://example.org](https://example.org)", "https://example.org"),
+        ("中文**粗体**。", "中文粗体。"),
+    ],
+)
+def test_marks_are_told_from_characters(markdown, words):
+    assert plain(markdown) == words
+
+
+@pytest.mark.parametrize(
+    "markdown",
+    [
+        "[click](https://evil.example/?q=secret)",
+        "![x](https://evil.example/pixel.png)",
+        "[![x](https://evil.example/a.png)](https://evil.example/b)",
+        "<https://evil.example>",
+        "https://evil.example/path",
+        "HTTPS://EVIL.EXAMPLE",
+        "www.evil.example",
+        "[id]: https://evil.example",
+        '<img src="https://evil.example/x.png">',
+        "<a href=javascript:alert(1)>x</a>",
+        "`https://evil.example`",
+        "```\nhttps://evil.example\n```",
+        "[a](javascript:alert(1))",
+        "[a](mailto:evil@example.org)",
+        "[a](\n  https://evil.example)",
+    ],
+)
+def test_nothing_in_a_tainted_report_can_be_followed(markdown):
+    told = neutral(markdown)
+    for text in (told, plain(told), html(told)):
+        assert not any(way in text.lower() for way in ("https:", "http:", "www.", "javascript:", "mailto:"))
+        assert not any(mark in html(told) for mark in ("<a href", "<img"))
+    assert "evil" in told.lower() or "alert" in told
+
+
+def test_ordinary_words_stay_as_they_are_in_a_tainted_report():
+    text = "# Log\n\nAt 08:30: 5 < 6, a | b, `x < y` and data of file 7\n"
+    assert neutral(text) == text
+
+
+def test_mail_is_html_that_loads_and_runs_nothing():
+    told = html(REPORT + "\n<script>alert(1)</script><img src=x onerror=alert(1)>\n\n[x](javascript:alert(1))\n")
+    assert "<h1>Morning</h1>" in told and "<strong>Two</strong>" in told and 'href="https://example.org/g_1"' in told
+    assert "<img" not in told and "<script" not in told and "javascript:" not in told.replace("&#", "")
+    assert "&lt;script&gt;" in told
+
+
+def test_a_table_is_one_in_mail():
+    assert "<td>97 %</td>" in html("| disk | full |\n|---|---|\n| /var | 97 % |")
+
+
+def test_a_text_is_cut_between_paragraphs():
+    text = "\n\n".join(["word " * 18] * 4)
+    assert [len(piece) < 200 for piece in parts(text, 200)] == [True] * 2
+    assert all(piece.startswith("word") for piece in parts(text, 200))
+
+
+def test_code_that_is_cut_is_closed_and_opened_again():
+    code = "```sh\n" + "\n".join(f"line {number}" for number in range(40)) + "\n```"
+    pieces = parts(code, 120)
+    assert all(len(piece) <= 120 for piece in pieces) and all(piece.count("```") == 2 for piece in pieces)
+    assert [line for piece in pieces for line in piece.splitlines() if line.startswith("line")] == [
+        f"line {number}" for number in range(40)
+    ]
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(st.text(alphabet="ab \n`~中🙂*", max_size=600), st.integers(20, 90))
+def test_no_piece_is_too_long_and_no_word_gets_lost(text, limit):
+    pieces = parts(text, limit)
+    assert all(len(piece) <= limit for piece in pieces)
+    letters = [char for char in text if char in "ab中🙂*"]
+    assert [char for piece in pieces for char in piece if char in "ab中🙂*"] == letters
+
+
+@settings(deadline=None, derandomize=True, max_examples=200)
+@given(st.text(alphabet="中a\n", max_size=300), st.integers(8, 60))
+def test_pieces_may_be_measured_in_bytes(text, limit):
+    assert all(len(piece.encode()) <= limit for piece in parts(text, limit, size=lambda piece: len(piece.encode())))
+
+
+def test_a_chat_is_not_flooded():
+    pieces = some_parts("word " * 5000, 100, run="01J")
+    assert len(pieces) == MOST_PARTS
+    assert pieces[-1].startswith("(Another ") and "agentctl inspect 01J" in pieces[-1]
