@@ -28,12 +28,14 @@ MONTHS = (
 SHORTER = {"tues": "tue", "weds": "wed", "thur": "thu", "thurs": "thu", "sept": "sep"}
 NTH = {"first": 1, "1st": 1, "second": 2, "2nd": 2, "third": 3, "3rd": 3, "fourth": 4, "4th": 4, "last": 0}
 NUMBERS = ("zero", *("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"))
+SHORT_UNITS = {"sec": "seconds", "min": "minutes", "hr": "hours"}
 UNITS = {"second": "s", "minute": "m", "hour": "h", "day": "d"}
 
 _CLOCK = r"(?:noon|midnight|\d{1,2}(?::\d\d)?(?:am|pm)|\d{1,2}:\d\d)"
 _BARE = rf"(?:{_CLOCK}|\d{{1,2}})"
 _AND = r"(?: ?, ?and |, ?| and )"
-_OF_THE_MONTH = r"(?: (?:day )?of (?:the|each|every) month)?"
+_MONTH = r"of (?:(?:the|each|every) )?month"
+_OF_THE_MONTH = rf"(?: (?:day )?{_MONTH})?"
 _DATE = r"\d{1,2}(?:st|nd|rd|th)"
 
 
@@ -54,7 +56,7 @@ def trigger_of(text: str, zone: ZoneInfo) -> Trigger:
             if len(text.split()) == 5 and "*" in text:
                 raise Unclear(text, "it looks like a crontab line, but is none") from None
     words = _plain(text)
-    if re.fullmatch(r"(?:on|at|when) (?:the )?(?:daemon )?(?:starts?|startup)", words):
+    if re.fullmatch(r"@reboot|(?:on|at|when) (?:the )?(?:daemon )?(?:starts?|startup)", words):
         return {"on_start": True}
     for read in (_interval, _once, _days_and_times):
         if found := read(words, text, zone):
@@ -64,6 +66,7 @@ def trigger_of(text: str, zone: ZoneInfo) -> Trigger:
 
 def _plain(text: str) -> str:
     words = " ".join(text.lower().rstrip(".! ").split())
+    words = re.sub(r"(?<=\d )(sec|min|hr)s?\b", lambda found: SHORT_UNITS[found[1]], words)
     words = re.sub(r"\b([ap])\.?m\b\.?", r"\1m", words.replace(" o'clock", ""))
     return re.sub(r"(\d) (am|pm)\b", r"\1\2", words)
 
@@ -127,21 +130,33 @@ def _days(words: str, text: str, *, timed: bool) -> str | None:
         raise Unclear(text, "on which day?")
     if words in ("daily", "every day", "each day", "everyday"):
         return "* * *"
+    if match := re.fullmatch(r"(?:(weekly|monthly|yearly|annually)|(?:every|each) (week|month|year)) on (.+)", words):
+        return _days_of(match[1] or match[2], match[3], text)
     words = re.sub(r"^(?:every|each) ", "", words).removeprefix("on ")
     if (weekdays := _weekdays(words)) is not None:
         return f"* * {weekdays}"
     words = words.removeprefix("the ")
-    if re.fullmatch(r"last day of (?:the|each|every) month", words):
+    if re.fullmatch(rf"last day {_MONTH}", words):
         return "L * *"
-    if re.fullmatch(r"last (?:workday|weekday|working day) of (?:the|each|every) month", words):
+    if re.fullmatch(rf"last (?:workday|weekday|working day) {_MONTH}", words):
         return "LW * *"
-    if re.fullmatch(r"first day of (?:the|each|every) month", words):
+    if re.fullmatch(rf"first day {_MONTH}", words):
         return "1 * *"
     nth, _, rest = words.partition(" ")
     day = _weekday(re.sub(_OF_THE_MONTH + "$", "", rest))
     if nth in NTH and day is not None and "of" in rest:
         return f"* * {day}#{NTH[nth]}" if NTH[nth] else f"* * {day}L"
     return _dates(words, text)
+
+
+def _days_of(period: str, words: str, text: str) -> str | None:
+    """Read `on mondays` of every week, `on the 15th` of every month, `on 24 december` of every year."""
+    if period in ("week", "weekly"):
+        weekdays = _weekdays(words)
+        return None if weekdays is None else f"* * {weekdays}"
+    if period in ("month", "monthly"):
+        return _days(words if words.endswith("month") else f"{words} of the month", text, timed=True)
+    return _dates(words.removeprefix("the "), text)
 
 
 def _dates(words: str, text: str) -> str | None:
