@@ -22,7 +22,7 @@ from daemon import __version__
 from daemon.chain import Providers
 from daemon.clock import Clock, SystemClock, host_zone
 from daemon.config import Config, load_config
-from daemon.control.surface import Surface
+from daemon.control.surface import Access, Surface
 from daemon.control.views import CheckView, ProcessView, ReloadView, fault_views, iso
 from daemon.delivery import Channel, Outbox, Targets
 from daemon.engine import RoutineEngine
@@ -140,6 +140,7 @@ class App:
                 )
                 app.webhooks = Webhooks(app.engine, place.socket, place.env, place.secrets)
                 app.webhooks.sign_with(secret)
+                app.webhooks.group = config.hooks.group
                 try:
                     yield app
                 finally:
@@ -272,11 +273,15 @@ class App:
             words=self.engine.almanac.words,
             elsewhere=self.engine.almanac.elsewhere,
             wake_outbox=self.outbox.wake,
-            uids=frozenset({os.getuid(), 0}),
+            access=self._access,
             log_file=self.place.log_file,
             memory=self.memory,
             forgetting=Forgetting(self.memory, clock=self.clock.now, out_of_reach=self._out_of_reach()),
         )
+
+    def _access(self) -> Access:
+        control = self.config.control
+        return Access(operators=frozenset({os.getuid(), 0, *control.operators}), readers=frozenset(control.readers))
 
     def _out_of_reach(self) -> list[str]:
         """Return where what runs saw and said may stand besides the database."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import grp
 import os
+import pwd
 import re
 import stat
 from collections.abc import Iterator, Mapping
@@ -184,8 +186,45 @@ class DaemonConfig(Table):
     """How many runs at a time; the others wait. Runs that ask no model have as many places of their own."""
 
 
+def _user(value: Any) -> Any:
+    """Return the uid of a user who is named, or given as a number."""
+    if isinstance(value, str):
+        try:
+            return int(value) if value.isdecimal() else pwd.getpwnam(value).pw_uid
+        except KeyError:
+            raise Wrong("there is no such user") from None
+    return value
+
+
+def _group(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            return int(value) if value.isdecimal() else grp.getgrnam(value).gr_gid
+        except KeyError:
+            raise Wrong("there is no such group", hint=f"groupadd --system {value}") from None
+    return value
+
+
+User: TypeAlias = Annotated[int, BeforeValidator(_user), Field(ge=0)]
+Group: TypeAlias = Annotated[int, BeforeValidator(_group), Field(ge=0)]
+
+
+class ControlConfig(Table):
+    """Who besides its own user and root may speak to the daemon."""
+
+    group: Group | None = None
+    """Whose members reach the control socket: it becomes 0660 and its folder 0710. Takes a restart."""
+    operators: Items[User] = ()
+    """Users who may do everything with agentctl that its owner may."""
+    readers: Items[User] = ()
+    """Users who may look and change nothing."""
+
+
 class HooksConfig(Table):
-    """How webhooks prove who sent them."""
+    """How webhooks prove who sent them, and who may bring them."""
+
+    group: Group | None = None
+    """Whose members reach the webhook socket, such as that of a web server. Takes a restart."""
 
     secret_file: Name | None = None
     """A file (yours, 0600) with the secret shared with the senders, as whsec_… of Standard Webhooks; then every request
@@ -255,6 +294,7 @@ class Config(Table):
     providers: dict[str, ProviderConfig] = Field(default_factory=dict)
     targets: dict[str, TargetConfig] = Field(default_factory=dict)
     daemon: DaemonConfig = DaemonConfig()
+    control: ControlConfig = ControlConfig()
     hooks: HooksConfig = HooksConfig()
     log: LogConfig = LogConfig()
     memory: MemoryConfig = MemoryConfig()

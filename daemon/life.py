@@ -28,7 +28,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
     """Live until SIGTERM or SIGINT; SIGHUP reads the definitions again. `announce` is told when all is ready."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     notifier = Notifier(app.place.env)
-    server = Server(app.surface(), app.place.socket, app.place.env)
+    server = Server(app.surface(), app.place.socket, app.place.env, group=app.config.control.group)
     async with asyncio.TaskGroup() as tasks:
 
         def told_to_stop() -> None:

@@ -27,6 +27,8 @@ class Webhooks:
     def __init__(self, engine: RoutineEngine, control: Path, env: Mapping[str, str], secrets: Secrets) -> None:
         self._engine, self._control, self._env, self._secrets = engine, control, env, secrets
         self._secret: SecretStr | None = None
+        self.group: int | None = None
+        """Who else may speak to the socket, once it is opened."""
         self._server: HookServer | None = None
 
     @property
@@ -49,7 +51,7 @@ class Webhooks:
         hooks = Hooks(
             version=__version__, start=self._engine.hook, secret=self._secret_now, redact=self._secrets.redact_json
         )
-        self._server = HookServer(hooks, hooks_beside(self._control), self._env)
+        self._server = HookServer(hooks, hooks_beside(self._control), self._env, group=self.group)
         tasks.create_task(self._server.serve(), name="webhook socket")
         await self._server.ready()
         log.info("hooks.opened", socket=str(self._server.path), signed=self._secret is not None)

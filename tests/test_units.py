@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from daemon.config import DaemonConfig
+from daemon.control.door import CALLED
 from daemon.definitions import parse_duration
 from daemon.main import EX_CONFIG
+from daemon.places import hooks_beside, socket_places
 from daemon.shipped import shipped
 
 UNITS = shipped() / "systemd"
@@ -40,6 +42,30 @@ def test_systemd_knows_every_line_of_the_unit(tmp_path: Path, unit: Path, manage
     # exit 0 is not enough: an unknown value is a warning, and the line is then left out
     done = analyze(tmp_path, unit, "verify", "--man=no", manager)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@systemd
+def test_systemd_knows_every_line_of_the_sockets_and_finds_their_service(tmp_path: Path) -> None:
+    sockets = sorted(UNITS.glob("*.socket"))
+    for unit in sockets:
+        shutil.copy(unit, tmp_path)
+    text = re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", SYSTEM.read_text(), flags=re.MULTILINE)
+    (tmp_path / SYSTEM.name).write_text(text)
+    command = ["systemd-analyze", "verify", "--man=no", *(str(tmp_path / unit.name) for unit in sockets)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_sockets_have_the_names_and_places_that_the_daemon_and_its_client_know() -> None:
+    for name, path in (
+        ("control", Path("/run/agentd/agentd.sock")),
+        ("hooks", hooks_beside(Path("/run/agentd/agentd.sock"))),
+    ):
+        unit = UNITS / ("agentd.socket" if name == "control" else "agentd-hooks.socket")
+        settings = dict(line.split("=", 1) for line in unit.read_text().splitlines() if re.match(r"\w+=", line))
+        assert (settings["FileDescriptorName"], settings["ListenStream"]) == (name, str(path))
+        assert name in CALLED
+    assert Path("/run/agentd/agentd.sock") in socket_places(None, {}, Path("/nobody"), uid=4711)
 
 
 @systemd

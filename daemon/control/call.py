@@ -60,7 +60,8 @@ class Call:
     def client(self) -> Client:
         """The daemon; Unreachable if there is none."""
         if self._client is None:
-            self._client = find(places(self.socket, os.environ))
+            named = bool(self.socket or os.environ.get("AGENTD_SOCKET"))
+            self._client = find(places(self.socket, os.environ), named=named)
         return self._client
 
     def ask(self, method: str, target: str, body: dict[str, Any] | None = None) -> Any:

@@ -52,19 +52,22 @@ class Problem(Exception):
 
 
 class Client:
-    """Speaks to the daemon behind one socket; a connection per request."""
+    """Speaks to the daemon behind one socket; a connection per request.
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    A daemon of another user is a stranger, unless the user named its socket, or root has made its folder.
+    """
+
+    def __init__(self, path: str, *, named: bool = False) -> None:
+        self.path, self._trusted = path, named or path.startswith("/run/agentd/")
         self.version = ""
         """The daemon's, known after the first answer."""
         self._spare: _socket.socket | None = None
         """A connection that is open already."""
 
     @classmethod
-    def at(cls, path: str) -> Client:
+    def at(cls, path: str, *, named: bool = False) -> Client:
         """Return a client that has got through once; Unreachable if there is no daemon."""
-        client = cls(path)
+        client = cls(path, named=named)
         client._spare = client.connect()
         return client
 
@@ -122,18 +125,18 @@ class Client:
             long = error.errno is None  # "AF_UNIX path too long" is refused before the kernel is asked
             why = "the path is too long for a socket" if long else NOT_THERE.get(error.errno or 0, str(error.strerror))
             raise Unreachable((self.path, why)) from None
-        if (stranger := _stranger(connection)) is not None:
+        if not self._trusted and (stranger := _stranger(connection)) is not None:
             connection.close()
             raise Unreachable((self.path, f"the daemon there belongs to another user (uid {stranger})"))
         return connection
 
 
-def find(places: Iterable[str]) -> Client:
+def find(places: Iterable[str], *, named: bool = False) -> Client:
     """Return a client for the first place where a daemon answers. Unreachable names all that were tried."""
     tried: list[tuple[str, str]] = []
     for place in places:
         try:
-            return Client.at(place)
+            return Client.at(place, named=named)
         except Unreachable as error:
             tried += error.tried
     raise Unreachable(*tried)

@@ -21,6 +21,8 @@ log = structlog.get_logger()
 
 LONGEST_PATH = 107  # bytes of sun_path without its final NUL (unix(7)); macOS has 103
 FIRST_INHERITED = 3  # sd_listen_fds(3)
+# By the name that systemd's units give a socket, how people are told of it.
+CALLED = {"control": "control socket", "hooks": "webhook socket"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,28 +65,59 @@ def inherited(env: Mapping[str, str], name: str = "control") -> Door | None:
     return Door(socket=listener, path=Path(address if isinstance(address, str) else os.fsdecode(address)), ours=None)
 
 
-def open_door(path: Path, env: Mapping[str, str], *, name: str = "control", mode: int = 0o600) -> Door:
-    """Return the socket that systemd holds open for us, else bind one, by default for this user alone.
+def open_door(path: Path, env: Mapping[str, str], *, name: str = "control", group: int | None = None) -> Door:
+    """Return the socket that systemd holds open for us, else bind one: for this user alone, or for a group too.
 
     ConfigError where that cannot be, SocketBusy where a daemon answers already.
     """
-    return inherited(env, name) or _bind(path, mode)
+    if door := inherited(env, name):
+        return door
+    door = _bind(path, CALLED[name], 0o660 if name == "hooks" else 0o600)
+    if group is not None:
+        try:
+            share(path, group, env)
+        except BaseException:
+            door.close()
+            raise
+    return door
 
 
-def _bind(path: Path, mode: int) -> Door:
+def share(path: Path, group: int, env: Mapping[str, str]) -> None:
+    """Let a group speak to a socket, and through the folder to it; ConfigError where that cannot be."""
+    folder = path.parent
+    found = folder.stat()
+    try:
+        os.chown(path, -1, group)
+        path.chmod(0o660)
+        if found.st_mode & 0o001 or (found.st_mode & 0o010 and found.st_gid == group):
+            return
+        if found.st_mode & 0o010:  # another group goes in and out there: that of the other socket
+            folder.chmod(stat.S_IMODE(found.st_mode) | 0o001)
+            return
+        if os.fspath(folder) == env.get("XDG_RUNTIME_DIR"):
+            problem = "no group can be let into $XDG_RUNTIME_DIR, which holds more than this socket"
+            raise ConfigError(_fault(folder, problem, "start agentd with RUNTIME_DIRECTORY set to a folder of its own"))
+        os.chown(folder, -1, group)
+        folder.chmod(0o710)
+    except OSError as error:
+        hint = "who runs agentd must be a member of the group, and own the folder"
+        raise ConfigError(_fault(path, f"cannot be given to the group: {error.strerror}", hint)) from error
+
+
+def _bind(path: Path, called: str, mode: int) -> Door:
     if len(os.fsencode(path)) > LONGEST_PATH:
         length = f"{len(os.fsencode(path))} bytes"
         hint = f"a socket's path may have {LONGEST_PATH}; name a shorter one"
-        raise ConfigError(_fault(path, "the path of the control socket is too long", hint, found=length))
+        raise ConfigError(_fault(path, f"the path of the {called} is too long", hint, found=length))
     _make_folder(path.parent)
-    _clear_away(path)
+    _clear_away(path, called)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o777 & ~mode)  # the file is closed to others from its first moment on
     try:
         listener.bind(os.fspath(path))
     except OSError as error:
         listener.close()
-        raise ConfigError(_fault(path, f"the control socket cannot be made there: {error.strerror}")) from error
+        raise ConfigError(_fault(path, f"the {called} cannot be made there: {error.strerror}")) from error
     finally:
         os.umask(before)
     made = path.lstat()
@@ -107,14 +140,14 @@ def _make_folder(folder: Path) -> None:
         )
 
 
-def _clear_away(path: Path) -> None:
+def _clear_away(path: Path, called: str) -> None:
     """Remove the socket file of a daemon that is gone; refuse whatever else stands there."""
     try:
         found = path.lstat()
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        problem = "something that is not a socket is in the way of the control socket; it is left alone"
+        problem = f"something that is not a socket is in the way of the {called}; it is left alone"
         raise ConfigError(_fault(path, problem, "move it, or name another path"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)

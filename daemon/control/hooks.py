@@ -113,8 +113,10 @@ def _is_deeper(value: Any, levels: int) -> bool:
 class HookServer(Listener):
     """The webhook socket.
 
-    Its file may be opened to a group, such as that of a proxy: 0660, if the folder lets them through.
+    Its file is open to a group, such as that of a proxy: 0660, and so is the folder where the config names one.
     """
 
-    def __init__(self, hooks: Hooks, path: Path, env: Mapping[str, str] | None = None) -> None:
-        super().__init__(application(hooks), open_door(path, env or {}, name="hooks", mode=0o660), hooks.version)
+    def __init__(
+        self, hooks: Hooks, path: Path, env: Mapping[str, str] | None = None, *, group: int | None = None
+    ) -> None:
+        super().__init__(application(hooks), open_door(path, env or {}, name="hooks", group=group), hooks.version)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 
@@ -27,16 +27,16 @@ from daemon.control.problems import (
 )
 from daemon.control.routes import ROUTES
 from daemon.control.sse import frames
-from daemon.control.surface import Surface
+from daemon.control.surface import Access, Surface
 from daemon.control.views import encoded
 from daemon.errors import DaemonError
 
 
 class _Guard:
-    """Let in our own user and root, and no browser: a page must not reach us through a proxy it found."""
+    """Let in who is on the list, and no browser: a page must not reach us through a proxy it found."""
 
-    def __init__(self, app: ASGIApp, uids: frozenset[int]) -> None:
-        self._app, self._names = app, {f"uid:{uid}" for uid in uids}
+    def __init__(self, app: ASGIApp, access: Callable[[], Access]) -> None:
+        self._app, self._access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if "raw_path" in scope:
@@ -46,10 +46,13 @@ class _Guard:
         await (refusal or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        who = (scope.get("client") or ("an unknown user",))[0]
-        if who not in self._names:
-            detail = f"this daemon works for {', '.join(sorted(self._names))} and not for {who}"
-            return problem(HTTPStatus.FORBIDDEN, detail, "foreign")
+        who, access = (scope.get("client") or ("an unknown user",))[0], self._access()
+        if who not in {f"uid:{uid}" for uid in access.operators | access.readers}:
+            names = ", ".join(f"uid:{uid}" for uid in sorted(access.operators))
+            return problem(HTTPStatus.FORBIDDEN, f"this daemon works for {names} and not for {who}", "foreign")
+        if scope["method"] != "GET" and who not in {f"uid:{uid}" for uid in access.operators}:
+            detail = f"{who} may look and change nothing (control.readers in the daemon's config)"
+            return problem(HTTPStatus.FORBIDDEN, detail, "read_only")
         if any(name in (b"origin", b"referer") or name.startswith(b"sec-fetch-") for name, _ in scope["headers"]):
             return problem(HTTPStatus.FORBIDDEN, "requests of web pages are not answered here", "browser")
         return None
@@ -68,7 +71,7 @@ def application(surface: Surface) -> Starlette:
         },
     )
     app.router.redirect_slashes = False
-    app.add_middleware(_Guard, uids=surface.uids)
+    app.add_middleware(_Guard, access=surface.access)
     return app
 
 
@@ -97,8 +100,10 @@ class Server(Listener):
     Making it opens the socket, so that a path that cannot be used is told before anything else starts.
     """
 
-    def __init__(self, surface: Surface, socket: Path, env: Mapping[str, str] | None = None) -> None:
-        super().__init__(application(surface), open_door(socket, env or {}), surface.version)
+    def __init__(
+        self, surface: Surface, socket: Path, env: Mapping[str, str] | None = None, *, group: int | None = None
+    ) -> None:
+        super().__init__(application(surface), open_door(socket, env or {}, group=group), surface.version)
         self._events = surface.events
 
     def stop(self) -> None:

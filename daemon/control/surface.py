@@ -45,6 +45,16 @@ class Executor(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Access:
+    """Who may speak, by uid."""
+
+    operators: frozenset[int]
+    """They may ask for everything, and have it done."""
+    readers: frozenset[int] = frozenset()
+    """They may look."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Surface:
     """Everything the control API touches."""
 
@@ -62,7 +72,7 @@ class Surface:
     """The rows of `doctor`."""
     words: Callable[[Routine], str]
     """When a routine runs, in words."""
-    uids: frozenset[int]
+    access: Callable[[], Access]
     """Whose requests are answered."""
     wake_outbox: Callable[[], None] = lambda: None
     """Tell the outbox that there is something to send."""

@@ -67,6 +67,8 @@ class Installation:
     providers: tuple[ProviderFacts, ...] = ()
     state: Path = Path("state")
     state_mode: int | None = None
+    group: bool = False
+    """Whether a group is let through the folder to the socket."""
     """None if the folder is not there yet."""
     state_owner: int = 1000
     open_files: tuple[Path, ...] = ()
@@ -167,7 +169,7 @@ def check_state(found: Installation) -> Iterator[Check]:
         yield Check(name="state", state="fail", found=f"{text} belongs to uid {found.state_owner}", fix=fix)
     else:
         # as root, the user that tools run as has to get through to the workspace
-        wanted = 0o711 if found.uid == 0 else 0o700
+        wanted = 0o711 if found.uid == 0 else 0o710 if found.group else 0o700
         open_too = found.state_mode & ~wanted
         place = f"{text}, mode {found.state_mode:04o}{f', {found.filesystem}' if found.filesystem else ''}"
         if open_too:

@@ -52,6 +52,7 @@ def survey(file: Path | None, state: Path, where: Path, env: Mapping[str, str]) 
         providers=tuple(_providers(config, definitions.routines, env)) if config else (),
         state=state,
         state_mode=stat.S_IMODE(about.st_mode) if about else None,
+        group=config is not None and (config.control.group or config.hooks.group) is not None,
         state_owner=about.st_uid if about else os.geteuid(),
         open_files=tuple(_readable_by_others(state)),
         filesystem=kind,

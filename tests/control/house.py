@@ -14,7 +14,7 @@ from typing import Any
 
 from daemon.almanac import schedule_of
 from daemon.control.server import Server
-from daemon.control.surface import Surface
+from daemon.control.surface import Access, Surface
 from daemon.control.views import CheckView, ProcessView, ReloadView
 from daemon.errors import ConfigError, Fault, NotFound, Refused
 from daemon.events import Events, end_of, of_step
@@ -268,7 +268,7 @@ async def built(
         "reload": reload,
         "check": check,
         "words": desk.words,
-        "uids": frozenset({os.geteuid(), 0}),
+        "access": lambda: Access(operators=frozenset({os.geteuid(), 0})),
     }
     surface = Surface(**(fields | changes))
     server = Server(surface, path, env)

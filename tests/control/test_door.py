@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from daemon.control.door import open_door
+from daemon.control.surface import Access
 from daemon.errors import ConfigError, SocketBusy, StateBusy
 from tests.control.house import House, ask, built
 
@@ -159,7 +160,7 @@ async def test_the_file_goes_when_the_server_stops(tmp_path: Path) -> None:
 
 
 async def test_a_request_of_another_user_is_refused(tmp_path: Path) -> None:
-    async with built(tmp_path, uids=frozenset({os.geteuid() + 1})) as house:
+    async with built(tmp_path, access=lambda: Access(operators=frozenset({os.geteuid() + 1}))) as house:
         answer = await ask(house.path, "GET", "/v1/status")
     assert (answer.status, answer.json["code"]) == (403, "foreign")
     assert f"not for uid:{os.geteuid()}" in answer.json["detail"]
@@ -174,6 +175,75 @@ data = b""
 while chunk := s.recv(65536): data += chunk
 sys.stdout.buffer.write(data)
 """
+
+
+async def test_who_may_look_changes_nothing(tmp_path: Path) -> None:
+    reader = Access(operators=frozenset({os.geteuid() + 1}), readers=frozenset({os.geteuid()}))
+    async with built(tmp_path, access=lambda: reader) as house:
+        assert (await ask(house.path, "GET", "/v1/routines")).status == 200
+        answer = await ask(house.path, "POST", "/v1/routines/heartbeat/pause")
+        assert (answer.status, answer.json["code"]) == (403, "read_only")
+        assert "may look and change nothing" in answer.json["detail"]
+        assert not house.desk.states["heartbeat"].paused
+
+
+def modes(path: Path) -> tuple[int, int]:
+    return stat.S_IMODE(path.parent.stat().st_mode), stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "run"
+    made.mkdir(mode=0o700)
+    return made
+
+
+def test_a_group_is_let_through_the_folder_to_the_socket_and_nobody_else_is(folder: Path) -> None:
+    door = open_door(folder / "agentd.sock", {}, group=os.getegid())
+    assert modes(door.path) == (0o710, 0o660)
+    assert (door.path.stat().st_gid, folder.stat().st_gid) == (os.getegid(),) * 2
+    hooks = open_door(folder / "agentd-hooks.sock", {}, name="hooks", group=os.getegid())
+    assert modes(hooks.path) == (0o710, 0o660)
+    hooks.close()
+    door.close()
+
+
+def test_a_folder_that_everybody_may_pass_through_stays_as_it_is(folder: Path) -> None:
+    folder.chmod(0o711)
+    door = open_door(folder / "agentd.sock", {}, group=os.getegid())
+    assert modes(door.path) == (0o711, 0o660)
+    door.close()
+
+
+def test_no_group_is_let_into_the_folder_of_a_session(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"XDG_RUNTIME_DIR.*RUNTIME_DIRECTORY"):
+        open_door(folder / "agentd.sock", {"XDG_RUNTIME_DIR": str(folder)}, group=os.getegid())
+    assert list(folder.iterdir()) == []
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may give a file to any group")
+def test_a_group_that_is_not_ours_is_one_clear_line(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be given to the group: Operation not permitted; who runs agentd"):
+        open_door(folder / "agentd.sock", {}, group=0)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_fault_names_the_socket_that_is_meant(folder: Path) -> None:
+    (folder / "agentd-hooks.sock").write_text("not a socket")
+    with pytest.raises(ConfigError, match="in the way of the webhook socket"):
+        open_door(folder / "agentd-hooks.sock", {}, name="hooks")
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders to groups: sudo pytest -m root")
+def test_two_groups_share_a_folder_that_can_belong_to_one(folder: Path) -> None:
+    door = open_door(folder / "agentd.sock", {}, group=4)
+    hooks = open_door(folder / "agentd-hooks.sock", {}, name="hooks", group=5)
+    assert modes(door.path) == (0o711, 0o660)
+    assert (door.path.stat().st_gid, hooks.path.stat().st_gid) == (4, 5)
+    hooks.close()
+    door.close()
 
 
 @pytest.mark.root
