@@ -138,9 +138,8 @@ class App:
                     timer=system_timer(app.clock, place.env),
                     workspace=workspace,
                 )
-                app.webhooks = Webhooks(app.engine, place.socket, place.env, place.secrets)
+                app.webhooks = Webhooks(app.engine, place.socket, place.env, place.secrets, config.hooks.group)
                 app.webhooks.sign_with(secret)
-                app.webhooks.group = config.hooks.group
                 try:
                     yield app
                 finally:

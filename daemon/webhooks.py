@@ -24,11 +24,12 @@ log = structlog.get_logger()
 class Webhooks:
     """Where strangers may start the routines that say so."""
 
-    def __init__(self, engine: RoutineEngine, control: Path, env: Mapping[str, str], secrets: Secrets) -> None:
+    def __init__(
+        self, engine: RoutineEngine, control: Path, env: Mapping[str, str], secrets: Secrets, group: int | None
+    ) -> None:
         self._engine, self._control, self._env, self._secrets = engine, control, env, secrets
         self._secret: SecretStr | None = None
-        self.group: int | None = None
-        """Who else may speak to the socket, once it is opened."""
+        self._group = group
         self._server: HookServer | None = None
 
     @property
@@ -51,7 +52,7 @@ class Webhooks:
         hooks = Hooks(
             version=__version__, start=self._engine.hook, secret=self._secret_now, redact=self._secrets.redact_json
         )
-        self._server = HookServer(hooks, hooks_beside(self._control), self._env, group=self.group)
+        self._server = HookServer(hooks, hooks_beside(self._control), self._env, group=self._group)
         tasks.create_task(self._server.serve(), name="webhook socket")
         await self._server.ready()
         log.info("hooks.opened", socket=str(self._server.path), signed=self._secret is not None)
