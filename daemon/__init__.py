@@ -27,6 +27,7 @@ providers/      one file per model vendor behind one port
 functions/      registry, executor and discovery of what a model may call
 tools/          the functions that ship with us
 policy/         may this call run? deny > ask > allow
+sandbox/        how a program of a tool runs: confined, limited, and gone when it is over
 injection/      does what a tool brought back give orders?
 memory/         what earlier runs left behind, found again
 delivery/       the outbox: reports on their way to their targets

@@ -40,7 +40,7 @@ from daemon.redact import Secrets
 from daemon.routines import Loaded, against, load_folder
 from daemon.store import Database, Journal, lock_state
 from daemon.timer import system_timer
-from daemon.tools import files, finish, http_request, self_info, shell, sysinfo
+from daemon.tools import files, finish, git, http_request, self_info, shell, sysinfo
 from daemon.tools import memory as memory_tools
 from daemon.webhooks import Webhooks
 
@@ -183,6 +183,7 @@ class App:
         sysinfo.register(registry)
         files.register(registry, lambda: self.policy)
         shell.register(registry, lambda: self.policy, zone=self.zone.key)
+        git.register(registry, lambda: self.policy, zone=self.zone.key)
         http_request.register(registry, lambda: self.policy)
         memory_tools.register(registry, self.memory)
         self_info.register(registry, self.describe, self.describe_routine)

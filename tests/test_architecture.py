@@ -19,7 +19,7 @@ FLOORS = (
     "models errors facts places beneath bell clock crontab notify redact",
     "definitions errands events log phrases schedule shipped store timer",
     "config due reload watching",
-    "delivery functions injection memory policy providers routines",
+    "delivery functions injection memory policy providers routines sandbox",
     "almanac hindrances patience",
     "archive chain forget ledger mirror recollection summary tools why",
     "agent",
@@ -337,7 +337,7 @@ def test_everything_is_caught_in_its_two_homes_only():
 
 
 # These take note of a cancellation, do what must be done, and raise it then.
-RAISED_LATER = {"tools.shell.running:_to_the_end"}
+RAISED_LATER = {"sandbox.running:_to_the_end"}
 
 
 def test_a_cancellation_is_passed_on():

@@ -23,8 +23,8 @@ from daemon.errors import ToolFailed
 from daemon.functions import FunctionRegistry
 from daemon.models import Json, ToolContext
 from daemon.policy import Place, Policy, Unreadable
+from daemon.sandbox.output import readable
 from daemon.tools.opening import open_beneath
-from daemon.tools.shell.output import readable
 
 _SNIFF = 8192  # bytes in which a binary file gives itself away by a NUL, as for grep and git
 _MOST_NAMES = 1000

@@ -1,4 +1,4 @@
-"""Let git look at the workspace's repository without obeying it.
+"""Let git look at a repository without obeying it.
 
 A repository is code: its config may name programs that a plain `git diff`, `status` or `blame` runs (a diff driver, a
 filter, a file-system monitor, a signature checker), files outside to read, and servers to fetch from. So git is given a
@@ -8,15 +8,20 @@ what is known to be harmless. tests/tools/test_repository.py shows it a reposito
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 from daemon.errors import ToolFailed
+from daemon.tools.opening import open_beneath
 
+_LARGEST = 1 << 20  # bytes of a config; what stands behind them has no effect
 # What the view shows of a repository as it is.
 _SHOWN = ("objects", "refs", "packed-refs", "index", "logs", "shallow", "reftable")
 # The settings that say how the repository is stored and where it comes from; all others have no effect on looking, or
@@ -45,22 +50,20 @@ _ENVIRONMENT = {
 }
 
 
-def repository_view(workspace: Path, stack: ExitStack) -> dict[str, str]:
-    """Return the environment in which git sees the workspace's own repository; the view goes when the stack unwinds.
+def repository_view(folder: Path, stack: ExitStack) -> dict[str, str]:
+    """Return the environment in which git sees the repository of a folder; the view goes when the stack unwinds.
 
-    Without a repository git says so itself. Raises ToolFailed for one that is not wholly in the workspace.
+    Without a repository git says so itself. Raises ToolFailed for one that is not wholly in the folder.
     """
-    place = workspace / ".git"
-    environment = {**_ENVIRONMENT, "GIT_DIR": str(place), "GIT_WORK_TREE": str(workspace)}
+    place = folder / ".git"
+    environment = {**_ENVIRONMENT, "GIT_DIR": str(place), "GIT_WORK_TREE": str(folder)}
     if place.is_symlink() or place.is_file():
-        raise ToolFailed("the workspace's .git leads elsewhere; only a repository of its own can be looked at")
+        raise ToolFailed("its .git leads elsewhere; only a repository that is wholly in its folder can be looked at")
     if not place.is_dir():
         return environment
     for name in (*_SHOWN, "HEAD", "config", "objects/info"):
         if (place / name).is_symlink():
-            raise ToolFailed(
-                f".git/{name} is a link; only a repository that is wholly in the workspace can be looked at"
-            )
+            raise ToolFailed(f".git/{name} is a link; only a repository that is wholly in its folder can be looked at")
     if (place / "objects" / "info" / "alternates").exists():
         raise ToolFailed("the repository borrows objects from elsewhere, so it cannot be looked at")
     view = Path(tempfile.mkdtemp(prefix="agentd-git-"))
@@ -73,10 +76,19 @@ def repository_view(workspace: Path, stack: ExitStack) -> dict[str, str]:
     return environment | {"GIT_DIR": str(view)}
 
 
+def _text(place: Path, name: str) -> str:
+    """Return the text of a small file of the repository; OSError for what is no plain file: a FIFO would never end."""
+    fd = open_beneath(str(place), name)
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)
+        return file.read(_LARGEST).decode("utf-8", errors="replace")
+
+
 def _head(place: Path) -> str:
     try:
-        text = (place / "HEAD").read_text("ascii")
-    except (OSError, ValueError):
+        text = _text(place, "HEAD")
+    except OSError:
         text = ""
     if not _HEAD.fullmatch(text):
         raise ToolFailed(".git/HEAD names no branch or commit, so the repository cannot be looked at")
@@ -87,7 +99,7 @@ def _settings(place: Path) -> Iterator[str]:
     """Yield the lines of a config with the harmless settings of the repository's; what is written oddly is left out."""
     yield "[core]\nbare = false\n"
     try:
-        lines = (place / "config").read_text("utf-8", errors="replace").splitlines()
+        lines = _text(place, "config").splitlines()
     except OSError:
         return
     section = ""

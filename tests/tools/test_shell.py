@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.tools.shell import environment, find_program
+from daemon.tools.lines import environment, find_program
 from tests.tools.conftest import Call
 
 

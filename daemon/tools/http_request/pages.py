@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
-from daemon.tools.shell.output import readable
+from daemon.sandbox.output import readable
 
 PAGES = frozenset({"text/html", "application/xhtml+xml"})
 _UNSEEN = frozenset({"script", "style", "noscript", "template", "svg", "iframe", "object", "canvas"})

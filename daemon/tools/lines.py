@@ -1,89 +1,66 @@
-"""The tool `shell`: runs command lines without a shell, exactly as the policy judged them.
+"""Run what the policy planned, command by command, and tell a model what came of it: what shell and git share.
 
-running.py starts a line and collects what it puts out, supervisor.py is the process that runs it and leaves nothing
-behind, output.py keeps the two ends of a long output. Not here: reading a line, and what may run (policy/).
+Not here: reading a line, and what may run (policy/); how its programs are confined (sandbox/).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from daemon.errors import ToolFailed
-from daemon.functions import FunctionRegistry
-from daemon.models import ToolContext
+from daemon.models import Json, ToolContext
 from daemon.policy import Planned, PlannedCommand, Policy
 from daemon.policy.lexer import Stream
 from daemon.policy.profiles import TRUSTED
+from daemon.sandbox import Ended, Running, run
 from daemon.tools.opening import open_beneath
 from daemon.tools.repository import repository_view
-from daemon.tools.shell.running import Ended, Running, run
 
 # The longest line a policy may allow ends by itself; the executor's limit is for tools that have none.
-_LONGEST = 3700.0
+LONGEST = 3700.0
 _NOT_FOUND = 127  # what a shell gives
 # Programs that take orders from files in the home folder (~/.jq is code, ~/.magic too), which is the workspace here.
 _OBEY_HOME, _NOWHERE = frozenset({"jq", "file", "git"}), "/nonexistent"
 
 
-def register(registry: FunctionRegistry, policy: Callable[[], Policy], *, zone: str | None = None) -> None:
-    """Offer the tool; `policy` returns the one in force, `zone` is the time zone that programs see."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done:
+    """A line that has ended, with what is needed to tell of it."""
 
-    async def shell(command: str, *, context: ToolContext) -> str:
-        """Run a command line and return what it puts out. There is no shell: a line is plain words, '…' or "…" (no
-        $, no backticks), * and ? for file names, joined by | && || ; or a newline, with >/dev/null, 2>/dev/null, 2>&1
-        and < FILE. Every line starts in the workspace and knows nothing of earlier ones. What the policy does not name
-        is refused, with the reason.
-
-        Args:
-            command: For example: df -h && journalctl -p err --since yesterday | tail -n 20
-        """
-        ended, line, seconds = await _run(command, policy(), context, zone)
-        return _told(ended, line, seconds)
-
-    registry.register("shell", None, shell, timeout=_LONGEST)
+    ended: Ended
+    line: tuple[Planned, ...]
+    seconds: float
+    """How long it could have taken."""
 
 
-def register_for_gates(registry: FunctionRegistry, policy: Callable[[], Policy], *, zone: str | None = None) -> None:
-    """Offer the tool to gates, which look at the exit code: not to be offered to a model."""
-
-    async def shell(command: str, *, context: ToolContext) -> dict[str, int | str]:
-        """Run a command line and return its exit code and what it put out."""
-        ended, line, seconds = await _run(command, policy(), context, zone)
-        if ended.stopped:
-            _told(ended, line, seconds)  # raises
-        return {"exit_code": ended.code, "output": ended.output.text()}
-
-    registry.register("shell", None, shell, timeout=_LONGEST)
-
-
-async def _run(
-    command: str, policy: Policy, context: ToolContext, zone: str | None
-) -> tuple[Ended, tuple[Planned, ...], float]:
-    """Run a line exactly as the policy planned it; return how it ended, the plan, and the seconds it had."""
-    verdict, line = policy.plan("shell", {"command": command}, routine=context.routine)
+async def run_call(
+    tool: str, arguments: Json, *, policy: Policy, context: ToolContext, zone: str | None = None
+) -> Done:
+    """Run a call exactly as the policy plans it; ToolFailed if it is not allowed or cannot be started."""
+    verdict, line = policy.plan(tool, arguments, routine=context.routine)
     if not verdict.allows:
         instead = f"; {verdict.allowed}" if verdict.allowed else ""
         raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{instead}")
     limits = policy.limits_for(context.routine)
+    folder = next((Path(each.folder.real) for part in line for each in part.commands if each.folder), context.workspace)
     with ExitStack() as files:
         try:
-            pipelines = [
-                (each.joint, [_running(part, context.workspace, files) for part in each.commands]) for each in line
-            ]
+            pipelines = [(each.joint, [_running(part, folder, files) for part in each.commands]) for each in line]
             ended = await run(
                 pipelines,
-                folder=context.workspace,
+                folder=folder,
                 environment=environment(context.workspace, zone),
                 seconds=limits.shell_seconds,
                 output_bytes=limits.output_bytes,
             )
         except OSError as error:
             raise ToolFailed(f"could not be run: {error.strerror}: {error.filename}") from None
-    return ended, line, limits.shell_seconds
+    return Done(ended=ended, line=line, seconds=limits.shell_seconds)
 
 
 def environment(workspace: Path, zone: str | None = None) -> dict[str, str]:
@@ -106,10 +83,10 @@ def find_program(name: str) -> Path | None:
     return None
 
 
-def _running(command: PlannedCommand, workspace: Path, files: ExitStack) -> Running:
+def _running(command: PlannedCommand, folder: Path, files: ExitStack) -> Running:
     variables = {"HOME": _NOWHERE} if command.program in _OBEY_HOME else {}
     if command.program == "git":
-        variables |= repository_view(workspace, files)
+        variables |= repository_view(folder, files)
     stdin, fault = None, None
     if command.stdin is not None:
         try:
@@ -128,8 +105,9 @@ def _running(command: PlannedCommand, workspace: Path, files: ExitStack) -> Runn
     )
 
 
-def _told(ended: Ended, line: tuple[Planned, ...], seconds: float) -> str:
+def told(done: Done) -> str:
     """Return what the model reads; raise ToolFailed with it if the line did not end well."""
+    ended, seconds = done.ended, done.seconds
     text = ended.output.text()
     notes = list(_notes(ended))
     if ended.stopped == "time":
@@ -140,7 +118,7 @@ def _told(ended: Ended, line: tuple[Planned, ...], seconds: float) -> str:
     if ended.stopped == "flood":
         raise ToolFailed(f"stopped, as it put out {ended.output.size >> 20} MiB; ask for less", partial=text)
     pipeline, place = ended.last
-    last = line[pipeline].commands[place]
+    last = done.line[pipeline].commands[place]
     if ended.code and ended.code not in last.answers:
         raise ToolFailed(" ".join([_failed(last.program, ended.code), *notes]), partial=text)
     if ended.code:

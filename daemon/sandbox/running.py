@@ -1,6 +1,6 @@
 """Run a planned command line from the daemon: start its supervisor, collect its output, and stop it when told.
 
-Not here: what may run (policy), and what the model reads of it (__init__.py). gather may run a command this way too.
+Not here: what may run (policy), and what the model reads of it (tools/).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Literal
 
 from daemon.models import Json
-from daemon.tools.shell import supervisor
-from daemon.tools.shell.output import Output
+from daemon.sandbox import supervisor
+from daemon.sandbox.output import Output
 
 _PIECE = 1 << 16
 # The supervisor kills what it started within 2 s; then we do it ourselves.

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from daemon.tools.shell import supervisor
-from daemon.tools.shell.running import Ended, Running, run
+from daemon.sandbox import supervisor
+from daemon.sandbox.running import Ended, Running, run
 
 # Two forks and a new session: what a program does that wants to outlive whoever started it. It keeps standard input,
 # which is the writing end of a pipe here, and tells through it that it has hidden itself.
@@ -265,7 +265,7 @@ def test_when_the_daemon_is_killed_its_commands_go_with_it(tmp_path: Path) -> No
 import asyncio, os, sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from daemon.tools.shell.running import Running, run
+from daemon.sandbox.running import Running, run
 line = [(";", [Running(path=sys.executable, argv=["python", "-I", "-S", "-c", {ESCAPE_AND_STAY!r}], stdin=os.dup(0))])]
 asyncio.run(run(line, folder=Path({str(tmp_path)!r}), environment={{}}, seconds=60, output_bytes=1000))
 """

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.tools.shell.output import Output, readable
+from daemon.sandbox.output import Output, readable
 
 
 def collected(data: bytes, limit: int, piece: int = 7) -> Output:

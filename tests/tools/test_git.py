@@ -1,0 +1,129 @@
+"""The git tool looks at every repository that may be read, changes none and obeys none."""
+
+import os
+import subprocess
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from daemon.functions import FunctionRegistry, ToolExecutor
+from daemon.models import FunctionCall, ToolContext, ToolResult
+from daemon.policy import Policy
+from daemon.tools import git
+
+Look: TypeAlias = Callable[..., Awaitable[ToolResult]]
+
+
+def repository(folder: Path, subject: str, settings: dict[str, str] | None = None) -> Path:
+    """Make a repository with one commit of yesterday's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    env = {"PATH": os.defpath, "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
+
+    def run(*words: str) -> None:
+        command = ["git", "-c", "user.name=Ada", "-c", "user.email=a@example.invalid", "-C", str(folder), *words]
+        subprocess.run(command, check=True, env=env, capture_output=True)
+
+    run("init", "-q")
+    (folder / "notes.md").write_text("one\n")
+    (folder / ".gitattributes").write_text("*.md diff=trap filter=trap\n")
+    run("add", ".")
+    run("commit", "-qm", subject)
+    for key, value in (settings or {}).items():
+        run("config", key, value)
+    return folder
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    return tmp_path / "src"
+
+
+@pytest.fixture
+def look(tmp_path: Path, elsewhere: Path) -> Look:
+    """Call the tool; `src` beside the workspace may be read, but for one repository in it."""
+    (tmp_path / "workspace").mkdir()
+    path = tmp_path / "policy.toml"
+    path.write_text(
+        f'version = 1\n[paths]\nread = ["{elsewhere}"]\n[[rule]]\ntool = "git"\neffect = "allow"\n'
+        f'[[rule]]\ntool = "*"\neffect = "deny"\npaths = ["{elsewhere}/private", "*.key"]\n'
+    )
+    policy = Policy.load(path, workspace=tmp_path / "workspace")
+    registry = FunctionRegistry()
+    git.register(registry, lambda: policy)
+    context = ToolContext(run="run", routine="x", workspace=tmp_path / "workspace")
+
+    async def call(command: str, **arguments: str) -> ToolResult:
+        arguments["command"] = command
+        return await ToolExecutor(registry).run(FunctionCall(name="git", arguments=arguments), context)
+
+    return call
+
+
+async def test_a_repository_outside_is_looked_at_where_the_policy_lets_it(look: Look, elsewhere: Path) -> None:
+    repository(elsewhere / "a", "first of a")
+    repository(elsewhere / "private", "secret")
+    found = await look("log --format='%an %s'", repository=str(elsewhere / "a"))
+    assert (found.ok, found.text) == (True, "Ada first of a")
+    assert not (await look("log", repository=str(elsewhere / "private"))).ok
+    assert not (await look("log", repository="/etc")).ok
+    assert not (await look("show HEAD:../private/notes.md", repository=str(elsewhere / "a"))).ok
+    assert not (await look("show HEAD:server.key", repository=str(elsewhere / "a"))).ok
+    assert "not a git repository" in (await look("log")).text
+
+
+async def test_every_repository_is_looked_at_by_one_call(look: Look, elsewhere: Path, tmp_path: Path) -> None:
+    assert "no repository is in the workspace" in (await look("log", repository="*")).text
+    repository(tmp_path / "workspace", "of the workspace")
+    repository(elsewhere / "a", "first of a")
+    repository(elsewhere / "group" / "b", "first of b")
+    repository(elsewhere / "private", "secret")
+    (elsewhere / "leads").symlink_to(elsewhere / "a")
+    found = (await look("log --format=%s", repository="*")).value
+    private = found.pop(str(elsewhere / "private"))
+    assert found == {
+        ".": ["of the workspace"],
+        str(elsewhere / "a"): ["first of a"],
+        str(elsewhere / "group" / "b"): ["first of b"],
+    }
+    assert private.startswith("not known: not run, rule 2")
+
+
+async def test_a_poisoned_repository_elsewhere_runs_nothing(look: Look, elsewhere: Path, tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\ncat 2>/dev/null\n")
+    trap.chmod(0o755)
+    (tmp_path / "more").write_text(f"[core]\n\tfsmonitor = {trap}\n")
+    keys = [
+        "diff.external",
+        "diff.trap.textconv",
+        "diff.trap.command",
+        "filter.trap.clean",
+        "core.fsmonitor",
+        "core.pager",
+    ]
+    keys += ["filter.trap.process", "pager.log", "core.sshCommand", "gpg.program", "alias.log", "core.hooksPath"]
+    poison = {key: str(trap) for key in keys} | {"include.path": str(tmp_path / "more"), "log.showSignature": "true"}
+    folder = repository(elsewhere / "a", "first", poison)
+    (folder / ".git" / "hooks" / "post-index-change").write_text(trap.read_text())
+    (folder / ".git" / "hooks" / "post-index-change").chmod(0o755)
+    (folder / "notes.md").write_text("changed\n")
+    subprocess.run(["git", "diff"], cwd=folder, env={"PATH": os.defpath, "HOME": "/"}, capture_output=True, check=False)
+    assert (tmp_path / "sprung").exists()  # it would snap
+    (tmp_path / "sprung").unlink()
+    before = (folder / ".git" / "index").read_bytes()
+    for command in ("status", "diff", "log -p", "show", "blame notes.md", "log --format='%h %G? %s'", "ls-files -m"):
+        result = await look(command, repository=str(folder))
+        assert result.ok or "is not an option" in result.text or "%G" in result.text, (command, result.text)
+    assert not (tmp_path / "sprung").exists()
+    assert (folder / ".git" / "index").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["HEAD", "config"])
+async def test_a_file_that_never_ends_holds_nobody_up(look: Look, elsewhere: Path, name: str) -> None:
+    folder = repository(elsewhere / "a", "first")
+    (folder / ".git" / name).unlink()
+    os.mkfifo(folder / ".git" / name)
+    result = await look("log --oneline", repository=str(folder))
+    assert result.ok == (name == "config")
