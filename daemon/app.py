@@ -309,7 +309,7 @@ class App:
         return await asyncio.to_thread(
             load_folder,
             config.routines_path,
-            check=against(config.provider_names, self.registry.names(), targets=config.target_names),
+            rules=against(config.provider_names, self.registry.names(), targets=config.target_names),
         )
 
     async def _check(self) -> Sequence[CheckView]:

@@ -68,8 +68,7 @@ def compose(config: Config, name: str, schedule: str, *, prompt: str | None, now
 def _checked(data: Mapping[str, Any], path: Path, config: Config) -> Routine:
     """Return the routine as the daemon would read it; a fault is the words' that led to it."""
     try:
-        routine = routine_of(data, path)
-        against(config.provider_names, targets=config.target_names)(routine)
+        routine = routine_of(data, path, rules=against(config.provider_names, targets=config.target_names))
     except ConfigError as error:
         raise Refused(str(error)) from None
     return routine

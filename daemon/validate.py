@@ -77,7 +77,7 @@ def examine(file: Path, *, env: Mapping[str, str], state: Path, tools: Collectio
     except ConfigError as error:
         found.faults += error.faults
     try:
-        loaded = load_folder(config.routines_path, check=against(providers, tools, targets=targets))
+        loaded = load_folder(config.routines_path, rules=against(providers, tools, targets=targets))
     except ConfigError as error:
         found.faults += error.faults
         return found

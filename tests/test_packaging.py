@@ -79,7 +79,7 @@ def test_the_shipped_routines_need_no_model_no_key_and_no_network() -> None:
     config = load_config(shipped() / "config.toml")
     assert config.provider == "offline"
     tools = {"sysinfo", "file_list", "file_read"}
-    loaded = load_folder(shipped() / "routines", check=against(config.provider_names, tools))
+    loaded = load_folder(shipped() / "routines", rules=against(config.provider_names, tools))
     assert tuple(sorted(loaded.routines)) == ROUTINES
     assert not loaded.faults
     assert all(routine.deliver for routine in loaded.routines.values())

@@ -104,10 +104,10 @@ on = ["failed"]
 def load(tmp_path: Path) -> Any:
     """Write a routine file and load it."""
 
-    def load(text: str, name: str = "morning") -> Routine:
+    def load(text: str, name: str = "morning", rules: Any = ()) -> Routine:
         path = tmp_path / f"{name}.toml"
         path.write_text(text)
-        return load_routine(path)
+        return load_routine(path, rules=rules)
 
     return load
 
@@ -484,7 +484,7 @@ def test_a_folder_that_is_a_file_is_one_clear_fault(tmp_path: Path) -> None:
 def test_a_routine_that_names_what_is_not_there_is_invalid(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(EVERYTHING)
     (tmp_path / "b.toml").write_text(MORNING)
-    loaded = load_folder(tmp_path, check=against({"claud", "offline"}, {"shel", "sysinfo"}))
+    loaded = load_folder(tmp_path, rules=against({"claud", "offline"}, {"shel", "sysinfo"}))
     assert list(loaded.routines) == ["b"]
     assert [str(fault).partition(".toml: ")[2] for fault in loaded.faults["a"].faults] == [
         'run.provider: no such provider in config.toml (found "claude"); did you mean "claud"?',
@@ -494,10 +494,10 @@ def test_a_routine_that_names_what_is_not_there_is_invalid(tmp_path: Path) -> No
 
 
 def test_a_target_that_config_does_not_name_is_no_place_to_deliver_to(load: Any) -> None:
-    routine = load('[run]\nprompt = "x"\n[[deliver]]\nto = "fle"\n[[deliver]]\nto = "pager"')
-    against({"offline"}, targets={"fle", "pager"})(routine)
+    text = '[run]\nprompt = "x"\n[[deliver]]\nto = "fle"\n[[deliver]]\nto = "pager"'
+    load(text, rules=against({"offline"}, targets={"fle", "pager"}))
     with pytest.raises(ConfigError) as caught:
-        against({"offline"})(routine)
+        load(text, rules=against({"offline"}))
     assert [str(fault).partition(".toml: ")[2] for fault in caught.value.faults] == [
         'deliver[0].to: no such target in config.toml (found "fle"); did you mean "file"?',
         'deliver[1].to: no such target in config.toml (found "pager"); known: desktop, file, log',
@@ -505,7 +505,29 @@ def test_a_target_that_config_does_not_name_is_no_place_to_deliver_to(load: Any)
 
 
 def test_tools_that_are_not_known_yet_are_not_judged(load: Any) -> None:
-    against({"claude", "local", "offline"})(load(EVERYTHING))
+    load(EVERYTHING, rules=against({"claude", "local", "offline"}))
+
+
+def test_one_look_tells_what_is_misspelt_and_what_is_not_there(load: Any) -> None:
+    text = """
+[trigger]
+cron = "61 * * * *"
+[run]
+promt = "x"
+prompt = "x"
+provider = "nope"
+[[deliver]]
+to = "pager"
+pat = "x"
+[[gather]]
+name = "host"
+tool = "sysinf"
+"""
+    with pytest.raises(ConfigError) as caught:
+        load(text, rules=against({"offline"}, {"sysinfo"}))
+    assert [fault.key for fault in caught.value.faults] == [
+        *("trigger.cron", "run.promt", "deliver[0].pat", "run.provider", "deliver[0].to", "gather[0].tool"),
+    ]
 
 
 def test_a_folder_loads_in_a_thread_beside_the_loop(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def _definitions(file: Path) -> _Definitions:
     except ConfigError as error:
         policy = error.faults
     try:
-        loaded = load_folder(config.routines_path, check=against(config.provider_names, targets=config.target_names))
+        loaded = load_folder(config.routines_path, rules=against(config.provider_names, targets=config.target_names))
     except ConfigError as error:
         return _Definitions(config=config, policy_faults=policy, routine_faults=error.faults)
     broken = tuple(fault for error in loaded.faults.values() for fault in error.faults)

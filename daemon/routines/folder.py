@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from daemon.definitions import (
-    display,
-    parse,
-    read_toml,
-)
+from daemon.definitions import Rule, display, parse, read_toml
 from daemon.errors import ConfigError, Fault
 from daemon.routines.chains import circles, tangled
 from daemon.routines.routine import Definition, Routine
@@ -21,21 +17,21 @@ from daemon.routines.rules import RULES
 RESERVED = ("ask",)
 
 
-def load_routine(path: Path) -> Routine:
-    """Return the routine of one file; ConfigError with all its faults."""
+def load_routine(path: Path, *, rules: Sequence[Rule[Definition]] = ()) -> Routine:
+    """Return the routine of one file; ConfigError with all its faults, those by more `rules` among them."""
     try:
-        return routine_of(read_toml(path), path)
+        return routine_of(read_toml(path), path, rules=rules)
     except ConfigError as error:
         faults = _name_faults(path.name.removesuffix(".toml"), path)
         raise ConfigError(*dict.fromkeys([*faults, *error.faults])) from None
 
 
-def routine_of(data: Mapping[str, object], path: Path) -> Routine:
+def routine_of(data: Mapping[str, object], path: Path, *, rules: Sequence[Rule[Definition]] = ()) -> Routine:
     """Return the routine that a file there would hold; ConfigError with all its faults."""
     name = path.name.removesuffix(".toml")
     faults = list(_name_faults(name, path))
     try:
-        definition = parse(dict(data), Definition, file=path, rules=RULES)
+        definition = parse(dict(data), Definition, file=path, rules=(*RULES, *rules))
     except ConfigError as error:
         raise ConfigError(*faults, *error.faults) from None
     if faults:
@@ -63,8 +59,8 @@ class Loaded:
     faults: dict[str, ConfigError] = field(default_factory=dict)
 
 
-def load_folder(folder: Path, *, check: Callable[[Routine], None] | None = None) -> Loaded:
-    """Return every routine of a folder; one bad file harms no other. `check` may raise ConfigError for a routine."""
+def load_folder(folder: Path, *, rules: Sequence[Rule[Definition]] = ()) -> Loaded:
+    """Return every routine of a folder, by more `rules` too; one bad file harms no other."""
     loaded = Loaded()
     for entry in _entries(folder):
         name = display(entry.name).removesuffix(".toml")
@@ -72,9 +68,7 @@ def load_folder(folder: Path, *, check: Callable[[Routine], None] | None = None)
         try:
             if not entry.is_file():  # opening a pipe would wait for its writer forever
                 raise ConfigError(Fault(file=display(path), key="", found="", problem="is not a regular file"))
-            routine = load_routine(path)
-            if check:
-                check(routine)
+            routine = load_routine(path, rules=rules)
         except ConfigError as error:
             loaded.faults[name] = error
         else:

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from daemon.config import CHANNELS
-from daemon.definitions import (
-    Conflict,
-    Rule,
-    as_fault,
-    did_you_mean,
-    display,
-)
-from daemon.errors import ConfigError
-from daemon.routines.routine import Definition, Routine
+from daemon.definitions import Conflict, Rule, did_you_mean
+from daemon.routines.routine import Definition
 from daemon.watching import Patterns
 
 KINDS = ("cron", "every", "at", "watch", "webhook", "after")
@@ -171,20 +164,21 @@ RULES: tuple[Rule[Definition], ...] = (
 
 def against(
     providers: Collection[str], tools: Collection[str] | None = None, *, targets: Collection[str] = CHANNELS
-) -> Callable[[Routine], None]:
-    """Return a check for `load_folder`: what a routine names must be there. Patterns of tools may match nothing yet."""
+) -> tuple[Rule[Definition], ...]:
+    """Return more rules for `load_folder`: what a routine names must be there. Patterns of tools may match nothing yet.
 
-    def check(routine: Routine) -> None:
-        faults = [*_unknown_providers(routine, providers), *(_unknown_tools(routine, tools) if tools else ())]
-        faults += _unknown_targets(routine, targets)
-        if faults:
-            file = display(routine.path or f"{routine.name}.toml")
-            raise ConfigError(*(as_fault(conflict, file) for conflict in faults))
+    They are rules like the others, so that one look at a faulty file tells everything that is wrong with it.
+    """
+    rules: tuple[Rule[Definition], ...] = (
+        Rule(("run.provider", "run.fallback"), lambda routine: _unknown_providers(routine, providers)),
+        Rule(("deliver.to",), lambda routine: _unknown_targets(routine, targets)),
+    )
+    if tools:
+        rules += (Rule(("gather.tool", "run.tools"), lambda routine: _unknown_tools(routine, tools)),)
+    return rules
 
-    return check
 
-
-def _unknown_providers(routine: Routine, known: Collection[str]) -> Iterator[Conflict]:
+def _unknown_providers(routine: Definition, known: Collection[str]) -> Iterator[Conflict]:
     run = routine.run
     for key, name in (("run.provider", run.provider), *((f"run.fallback[{i}]", n) for i, n in enumerate(run.fallback))):
         if name is not None and name not in known:
@@ -192,14 +186,14 @@ def _unknown_providers(routine: Routine, known: Collection[str]) -> Iterator[Con
             yield Conflict(key, "no such provider in config.toml", name, hint)
 
 
-def _unknown_targets(routine: Routine, known: Collection[str]) -> Iterator[Conflict]:
+def _unknown_targets(routine: Definition, known: Collection[str]) -> Iterator[Conflict]:
     for index, place in enumerate(routine.deliver):
         if place.to not in known:
             hint = did_you_mean(place.to, known) or f"add [targets.{place.to}] to config.toml"
             yield Conflict(f"deliver[{index}].to", "no such target in config.toml", place.to, hint)
 
 
-def _unknown_tools(routine: Routine, known: Collection[str]) -> Iterator[Conflict]:
+def _unknown_tools(routine: Definition, known: Collection[str]) -> Iterator[Conflict]:
     named = [(f"gather[{index}].tool", gather.tool) for index, gather in enumerate(routine.gather)]
     named += [
         (f"run.tools[{index}]", tool) for index, tool in enumerate(routine.run.tools) if not set(tool) & set("*?[")
