@@ -8,11 +8,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime, time, timedelta
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
 
 from daemon.control import memory
-from daemon.control.binding import Limit, Offset
+from daemon.control.binding import Between, Limit, Offset
 from daemon.control.plans import (
     FIRES_SHOWN,
     by_and_by,
@@ -31,6 +33,7 @@ from daemon.control.problems import BadRequest
 from daemon.control.sse import watch
 from daemon.control.surface import Surface
 from daemon.control.views import (
+    DayView,
     DeliveryView,
     DoctorView,
     Page,
@@ -56,6 +59,7 @@ from daemon.events import end_of
 from daemon.models import DeliveryStatus, Json, Run, Status
 
 Handler = Callable[..., Any]
+Days = Annotated[int, Between(1, 400)]
 
 WHOLE_LIST = 500  # routines and slots on one page by default: a person's are a handful, a fleet's come in a few pages
 
@@ -214,15 +218,44 @@ async def drop_delivery(surface: Surface, *, id: Offset) -> DeliveryView:  # noq
 
 
 async def list_slots(
-    surface: Surface, *, routine: str | None = None, limit: Limit = 50, cursor: Offset = 0
+    surface: Surface,
+    *,
+    routine: str | None = None,
+    since: str | None = None,
+    limit: Limit = 50,
+    cursor: Offset = 0,
 ) -> Page[SlotView]:
-    """List what became of each scheduled moment, newest first."""
+    """List what became of each scheduled moment, newest first; of those from `since` on."""
     if routine is not None and not await surface.journal.runs(routine, limit=1):
         check_known(surface, routine)
-    found = await surface.journal.slots(routine, limit=cursor + limit + 1)
+    first = moment("since", since) if since is not None else None
+    found = await surface.journal.slots(routine, since=first, limit=cursor + limit + 1)
     return Page(
         items=[slot_view(slot) for slot in found[cursor : cursor + limit]], next=_following(found, cursor + limit)
     )
+
+
+async def list_days(surface: Surface, *, days: Days = 30) -> Page[DayView]:
+    """Sum up what became of each routine, day by day in the daemon's zone, for so many days up to today."""
+    zone = ZoneInfo(surface.process()["zone"])
+    today = surface.clock().astimezone(zone).date()
+    dates = [today + timedelta(days=place - days + 1) for place in range(days + 1)]
+    found = await surface.journal.days([datetime.combine(date, time(), zone) for date in dates])
+    items = [
+        DayView(
+            routine=each.routine,
+            day=dates[each.day].isoformat(),
+            outcomes=dict(each.outcomes),
+            tokens=dict(each.tokens),
+        )
+        for each in found
+    ]
+    return Page(items=items, next=None)
+
+
+async def follow_all(surface: Surface) -> AsyncIterator[Json]:
+    """Stream what happens in all runs from now on."""
+    return surface.events.follow()
 
 
 async def examine(surface: Surface) -> DoctorView:
@@ -254,6 +287,8 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/v1/runs/{id}/events", follow_run),
     ("POST", "/v1/runs/{id}/cancel", cancel_run),
     ("GET", "/v1/slots", list_slots),
+    ("GET", "/v1/days", list_days),
+    ("GET", "/v1/events", follow_all),
     ("GET", "/v1/deliveries", list_deliveries),
     ("POST", "/v1/deliveries/{id}/retry", retry_delivery),
     ("POST", "/v1/deliveries/{id}/drop", drop_delivery),

@@ -211,6 +211,18 @@ class SlotView(TypedDict):
     lateness: float
 
 
+class DayView(TypedDict):
+    """What became of one routine on one day."""
+
+    routine: str
+    day: str
+    """The date, in the daemon's zone."""
+    outcomes: dict[str, int]
+    """Runs by status, those that had nothing to say as `silent`; slots `missed` or `skipped` without a run."""
+    tokens: dict[str, int]
+    """`input` and `output`."""
+
+
 class CheckView(TypedDict):
     """One row of `doctor`."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 
 from daemon.models import Json
+from daemon.store.days import Day, Days
 from daemon.store.occasions import Occasions
 from daemon.store.outbox import Deliveries
 from daemon.store.runs import Runs
@@ -17,10 +18,10 @@ from daemon.store.runstore import RunStore
 from daemon.store.slots import Claim, RoutineState, SlotRow, Slots
 from daemon.store.streaks import Streak, Streaks
 
-__all__ = ["Claim", "Journal", "RoutineState", "SlotRow", "Streak"]
+__all__ = ["Claim", "Day", "Journal", "RoutineState", "SlotRow", "Streak"]
 
 
-class Journal(Slots, Occasions, Runs, Streaks, Deliveries, RunStore):
+class Journal(Slots, Occasions, Runs, Streaks, Days, Deliveries, RunStore):
     """The record of slots (slots.py), events (occasions.py), runs and steps (runs.py) and deliveries (outbox.py)."""
 
     async def remember(self, key: str, value: str) -> None:

@@ -182,12 +182,18 @@ class Slots(Part):
 
         await self._db.write(work, durable=True)
 
-    async def slots(self, routine: str | None = None, *, limit: int = 50) -> list[SlotRow]:
-        """Return what became of the latest slots, newest first."""
-        where, values = ("WHERE routine = ?", (routine,)) if routine is not None else ("", ())
-
-        rest = f"{where} ORDER BY last DESC, id DESC LIMIT ?"
-        return await self._db.read(lambda connection: _slots_in(connection, rest, (*values, limit)))
+    async def slots(
+        self, routine: str | None = None, *, since: datetime | None = None, limit: int = 50
+    ) -> list[SlotRow]:
+        """Return what became of the latest slots, newest first; `since`: of those that lie there or later."""
+        asked: dict[str, Row] = {}
+        if routine is not None:
+            asked["routine = ?"] = (routine,)
+        if since is not None:
+            asked["last >= ?"] = (stamp(since),)
+        rest = f"WHERE {' AND '.join(asked) or 'true'} ORDER BY last DESC, id DESC LIMIT ?"
+        values = (*(value for row in asked.values() for value in row), limit)
+        return await self._db.read(lambda connection: _slots_in(connection, rest, values))
 
     async def slots_within(self, routine: str, first: datetime, until: datetime, *, limit: int = 50) -> list[SlotRow]:
         """Return the rows that tell of any moment from `first` until before `until`, oldest first."""

@@ -1,0 +1,13 @@
+// The link's fragment holds a token that browsers send to nobody: hand it over once, and forget it.
+const token = location.hash.slice(1);
+const said = document.getElementById("said");
+
+if (token) {
+  history.replaceState(null, "", location.pathname);
+  const answer = await fetch("/enter", { method: "POST", body: token });
+  if (answer.ok) {
+    location.replace("/");
+  } else {
+    said.textContent = `${(await answer.text()).trim()}. Run agentctl ui again for another link.`;
+  }
+}

@@ -1,0 +1,75 @@
+// What changes while one looks at it: a page of runs under way is fetched again when something has happened, and the
+// live view gets a line per event. Every text of a run is set as text, never as HTML.
+const main = document.getElementById("main");
+const LATER = 400; // milliseconds that a burst of events is given to end
+const MOST = 500; // lines of the live view
+
+function follow(run, heard) {
+  const source = new EventSource(run === "all" ? "/events" : `/events?run=${encodeURIComponent(run)}`);
+  source.onmessage = (message) => heard(JSON.parse(message.data));
+  source.addEventListener("gone", () => source.close());
+  return source;
+}
+
+// The same page, with what stands in it now; where the reader is, what is unfolded and what has the focus stay.
+async function refresh() {
+  const answer = await fetch(location.href);
+  if (!answer.ok) return true;
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("main");
+  const open = new Set([...main.querySelectorAll("article[id] details[open]")].map((each) => each.closest("article").id));
+  const focused = document.activeElement?.closest("article[id]")?.id;
+  for (const id of open) fresh.querySelector(`#${id} details`)?.setAttribute("open", "");
+  main.replaceChildren(...fresh.childNodes);
+  if (focused) document.getElementById(focused)?.querySelector("summary")?.focus();
+  return fresh.hasAttribute("data-live");
+}
+
+function line(event) {
+  const item = document.createElement("li");
+  const stamp = document.createElement("time");
+  stamp.textContent = new Date(event.at ?? Date.now()).toLocaleTimeString();
+  const link = document.createElement("a");
+  link.href = `/runs/${encodeURIComponent(event.run)}`;
+  link.textContent = event.routine ?? event.run.slice(-8);
+  const what = document.createElement("span");
+  what.className = event.type;
+  what.textContent = words(event);
+  item.append(stamp, " ", link, " ", what);
+  return item;
+}
+
+function words(event) {
+  switch (event.type) {
+    case "run_started": return "started";
+    case "thinking": return `asks ${event.provider ?? "its model"}`;
+    case "tool_started": return `calls ${event.tool} ${JSON.stringify(event.args ?? {})}`;
+    case "tool_finished": return `${event.tool} ${event.ok ? "answered" : "failed"}: ${event.preview ?? ""}`;
+    case "message": return `says: ${event.text}`;
+    case "run_waiting": return `waits: ${event.detail ?? ""}`;
+    case "run_ended": return `${(event.status ?? "").replaceAll("_", " ")}${event.detail ? `: ${event.detail}` : ""}`;
+    default: return event.type.replaceAll("_", " ");
+  }
+}
+
+const list = document.getElementById("live");
+if (list) {
+  const state = document.getElementById("live-state");
+  follow("all", (event) => {
+    if (event.type === "delta") return;
+    state.textContent = "Newest last.";
+    const atEnd = list.scrollTop + list.clientHeight >= list.scrollHeight - 8;
+    list.append(line(event));
+    while (list.childElementCount > MOST) list.firstElementChild.remove();
+    if (atEnd) list.scrollTop = list.scrollHeight;
+  });
+} else if (main?.dataset.live) {
+  let timer;
+  const source = follow(main.dataset.live, () => {
+    clearTimeout(timer);
+    timer = setTimeout(async () => {
+      if (!(await refresh())) source.close();
+    }, LATER);
+  });
+}
+
+if (location.hash) document.querySelector(location.hash)?.classList.add("aimed");
