@@ -47,6 +47,8 @@ HOSTS = {
     "idna": "policy",
     "httpx2": "providers",
     "markdown": "delivery",
+    "jinja2": "control",
+    "markupsafe": "control",
     "openai": "providers",
     "sqlalchemy": "store memory",
     "sqlmodel": "store memory",
@@ -57,7 +59,9 @@ HOSTS = {
 }
 
 # What the client must not drag in: it starts for every `agentctl list`, and most of its time is imports.
-HEAVY = frozenset(["anthropic", "apscheduler", "httpx", "httpx2", "openai", "pydantic", "sqlalchemy", "sqlmodel"])
+HEAVY = frozenset(
+    ["anthropic", "apscheduler", "httpx", "httpx2", "jinja2", "openai", "pydantic", "sqlalchemy", "sqlmodel"]
+)
 
 # What the idle daemon does without until a run needs it.
 LATER = frozenset(["anthropic", "apprise", "httpcore", "httpx", "httpx2", "openai", "sqlalchemy", "sqlmodel"])

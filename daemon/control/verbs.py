@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from daemon.control.call import DONE, NOT_SUCCEEDED, USAGE, Call, quote
 from daemon.control.client import Lost, Problem, Unreachable
 from daemon.control.render import (
@@ -295,33 +293,15 @@ def inspect(call: Call) -> int:
 
         return follow(call, told)
     if call.html:
-        return _inspect_html(call, told)
+        from daemon.control.page import command
+
+        return command.write(call, told["id"])
     steps = call.items(f"/v1/runs/{quote(told['id'])}/steps?limit=1000")
     if call.json:
         return call.say_json({**told, "steps": steps})
     from daemon.control.inspection import inspect as write
 
     write(call.out, told, steps, full=call.full)
-    return DONE
-
-
-def _inspect_html(call: Call, run: Mapping[str, Any]) -> int:
-    import os
-
-    from daemon.control.page.views import transcript
-
-    text = transcript(call.client, run["id"])
-    try:
-        # a transcript may be as private as what the run has read
-        with open(os.open(call.html, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # noqa: PTH123  # pathlib opens no descriptors
-            file.write(text.encode("utf-8", "replace"))
-    except FileExistsError:
-        call.err.say(f"agentctl: {call.html} is there already; name another file, or take that one away")
-        return NOT_SUCCEEDED
-    except OSError as error:
-        call.err.say(f"agentctl: {call.html} cannot be written: {error.strerror}")
-        return NOT_SUCCEEDED
-    call.err.say(f"{call.html} holds the run, readable without agentd")
     return DONE
 
 
@@ -437,22 +417,9 @@ def logs(call: Call) -> int:
 
 def page(call: Call) -> int:
     """Serve a page on a loopback port until Ctrl-C."""
-    from daemon.control.page.server import PageServer
+    from daemon.control.page.command import serve
 
-    try:
-        server = PageServer(call.client.path, call.port or 0)
-    except (OSError, OverflowError) as error:
-        call.err.say(f"agentctl: port {call.port} cannot be used: {error}; leave --port out to have a free one taken")
-        return NOT_SUCCEEDED
-    if call.json:
-        call.say_json({"url": server.url})
-    else:
-        call.out.say(f"Open {server.url}")
-        call.err.say(call.err.paint("The link is good for one browser, and the page for as long as this runs.", DIM))
-    call.out.stream.flush()
-    with server, suppress(KeyboardInterrupt):
-        server.serve_forever(poll_interval=3600)  # it wakes up for what comes in, not to look around
-    return DONE
+    return serve(call)
 
 
 def validate(call: Call) -> int:

@@ -100,7 +100,7 @@ async def test_nobody_is_kept_out_by_how_they_look_at_it(browser, page, daemon, 
         found = await window.evaluate(f"(() => {{ {AXE.read_text()} }})(); axe.run()")
         serious = [f"{view}: {each['id']}: {each['nodes'][0]['html']}" for each in found["violations"]]
         assert serious == []
-        assert await window.evaluate("document.documentElement.scrollWidth") <= width
+        assert (view, await window.evaluate("document.documentElement.scrollWidth")) <= (view, width)
     await context.close()
 
 
