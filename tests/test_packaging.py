@@ -78,7 +78,7 @@ def test_every_shipped_file_is_there_and_sound(tmp_path: Path) -> None:
 def test_the_shipped_routines_need_no_model_no_key_and_no_network() -> None:
     config = load_config(shipped() / "config.toml")
     assert config.provider == "offline"
-    tools = {"sysinfo", "file_list", "file_read"}
+    tools = {"sysinfo", "file_list", "file_read", "git"}
     loaded = load_folder(shipped() / "routines", rules=against(config.provider_names, tools))
     assert tuple(sorted(loaded.routines)) == ROUTINES
     assert not loaded.faults

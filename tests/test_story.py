@@ -75,6 +75,7 @@ async def test_a_newcomer_gets_a_real_report_of_this_machine(shipped):
     await shipped.until(first["id"], "run_ended")
     ended = await shipped.agentctl("inspect", first["id"], "--json")
     assert ended.json["status"] == "succeeded"
+    await shipped.logged("delivery.arrived", run=first["id"])
     (report,) = (shipped.workspace / "reports" / "daily-report").glob("*.md")
     assert os.uname().nodename in report.read_text()
 
