@@ -158,8 +158,7 @@ class RoutineEngine:
         NotFound; Refused if the routine cannot be used or a run of it is under way.
         """
         self._known(name)
-        async with self._ledger.open():
-            return await self._occasions.run_now(name, event=event or new_id(), trigger=trigger)
+        return await self._occasions.run_now(name, event=event or new_id(), trigger=trigger)
 
     async def pause(self, name: str, *, until: datetime | None = None) -> None:
         """Let the slots of a routine pass from now on, up to a moment or until it is resumed."""
@@ -189,8 +188,7 @@ class RoutineEngine:
 
     async def ended(self, run: Run) -> None:
         """Take note of a run's end."""
-        async with self._ledger.open():
-            await self._ledger.ended(run)
+        await self._ledger.ended(run)
 
     def next_fires(self, name: str, count: int = 3, *, after: datetime | None = None) -> list[datetime]:
         """Return the next slots within the routine's hours, from now on or after a moment."""

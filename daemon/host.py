@@ -185,7 +185,10 @@ class RunHost:
         if not fresh:
             return context
         last = await self.journal.last(run.routine, statuses={Status.SUCCEEDED}, before=run.id)
-        approach = await rooms.memory.get(f"routine:{routine.name}:approach") if routine.run.memory != "none" else None
+        recalled, approach = "", ""
+        if routine.run.memory != "none":
+            key = f"routine:{routine.name}:approach"
+            recalled, approach = await rooms.memory.briefing(run.goal, key, exclude_run=run.id)
         scheduled = run.event is None
         return replace(
             context,
@@ -196,7 +199,8 @@ class RunHost:
             identity=self._identity(),
             previous_report=(last.report or "") if last else "",
             previous_at=last.ended if last else None,
-            approach=approach or "",
+            recalled=recalled,
+            approach=approach,
         )
 
     def _identity(self) -> str:
@@ -205,7 +209,10 @@ class RunHost:
         return "\n\n".join(path.read_text("utf-8").strip() for path in found if path.is_file())
 
     async def archive(self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]) -> Usage:
-        """Remember the run, if its routine wants that; return what a model's summary of it cost."""
+        """Remember the run, if its routine wants that; return what a model's summary of it cost.
+
+        What is kept is committed with the end of the run, which is written next, or before it.
+        """
         if routine.run.memory != "recall+store":
             return Usage()
         now, memory = self.now(), self._rooms.memory
@@ -213,7 +220,7 @@ class RunHost:
         told = await self._summary(run, routine, reply, pieces) if self._rooms.config.memory.summarise else None
         if told:
             pieces = with_summary(pieces, self.redact(told.content))
-        await memory.archive(
+        kept = memory.archive(
             run=run.id,
             routine=run.routine,
             goal=run.goal,
@@ -223,6 +230,7 @@ class RunHost:
             ended=now,
             line=self.redact(archive.conversation_item(run, reply, summary_of(pieces))),
         )
+        kept.add_done_callback(_tell_if_lost)
         return told.usage if told else Usage()
 
     async def _summary(self, run: Run, routine: Routine, reply: Reply, pieces: Sequence[Segment]) -> LLMResponse | None:
@@ -241,3 +249,9 @@ class RunHost:
         except (ProviderError, TimeoutError) as error:
             log.warning("memory.not_summarised", error=self.redact(str(error)) or "no answer in time")
             return None
+
+
+def _tell_if_lost(kept: asyncio.Future[None]) -> None:
+    """Log why a run was not archived: it has ended as it did all the same."""
+    if not kept.cancelled() and (error := kept.exception()):
+        log.error("memory.not_archived", exc_info=error)

@@ -45,7 +45,7 @@ def sliced(names: Iterable[str]) -> Iterator[list[str]]:
 
 
 class Ledger:
-    """Settles slots and starts runs. Everything but looking needs `open()`."""
+    """Settles slots and starts runs. Everything but looking needs `open()`, or `beside()` for a single run."""
 
     def __init__(
         self,
@@ -66,7 +66,9 @@ class Ledger:
         self._keys: dict[str, str] = {}
         self._floors: dict[str, datetime] = {}
         self._definitions: dict[str, str] = {}
-        self._lock = asyncio.Lock()
+        self._lock, self._door = asyncio.Lock(), asyncio.Lock()
+        self._beside = 0
+        """How many share the lock."""
         self._occupied: dict[str, list[Run]] | None = None
         self._patience, self._gates = Patience(journal), Gates(journal)
         self._late = 0
@@ -80,6 +82,20 @@ class Ledger:
                 yield
             finally:
                 self._occupied, self._late = None, 0
+
+    @asynccontextmanager
+    async def beside(self) -> AsyncIterator[None]:
+        """Let nobody settle slots meanwhile, but others who start single runs: their claims then share a commit."""
+        async with self._door:
+            if not self._beside:
+                await self._lock.acquire()
+            self._beside += 1
+        try:
+            yield
+        finally:
+            self._beside -= 1
+            if not self._beside:
+                self._lock.release()
 
     # --- definitions, baselines and floors
 
@@ -186,12 +202,17 @@ class Ledger:
     # --- routines that keep failing
 
     async def ended(self, run: Run) -> None:
-        """Take note of how a run ended: a routine that keeps failing rests longer and longer, then it is paused."""
+        """Take note of how a run ended: a routine that keeps failing rests longer and longer, then it is paused.
+
+        It opens the ledger where it has to look into it: a hundred that end well do not wait for each other.
+        """
         name = run.routine
         if run.status is Status.SUCCEEDED:
             self._patience.forget(name)
-        elif name in self.states:
-            await self._read_failures([name])
+            return
+        async with self.open():
+            if name in self.states:
+                await self._read_failures([name])
 
     async def _read_failures(self, names: Iterable[str]) -> None:
         await self._patience.read(names, self.states)
@@ -354,6 +375,7 @@ class Ledger:
         lateness: float = 0.0,
         input: Any = None,  # noqa: A002  the word for it
         files: Mapping[str, str] | None = None,
+        beside: int | None = None,
     ) -> Claim:
         """Return what a run of the routine as it stands now needs to be written down."""
         return Claim(
@@ -367,6 +389,7 @@ class Ledger:
             lateness=lateness,
             input=input,
             files=tuple((files or {}).items()),
+            beside=beside,
         )
 
     async def start(self, claims: Sequence[Claim]) -> list[Run]:
@@ -389,7 +412,12 @@ class Ledger:
 _Decided: TypeAlias = tuple[list[tuple[str, Stretch]], list[Claim], dict[str, datetime]]
 
 
+def most_beside(routine: Routine) -> int | None:
+    """Return beside how many runs of a routine one more may be started; None: beside any."""
+    return {"skip": 0, "queue_one": 1, "cancel_previous": None}[routine.run.overlap]
+
+
 def overlaps(routine: Routine, active: Sequence[Run]) -> bool:
     """Tell whether one run more would be too many."""
-    most = {"skip": 0, "queue_one": 1, "cancel_previous": len(active)}
-    return len(active) > most[routine.run.overlap]
+    most = most_beside(routine)
+    return most is not None and len(active) > most

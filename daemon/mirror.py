@@ -13,7 +13,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from hashlib import blake2b
@@ -47,7 +47,7 @@ _ABOUT = re.compile(r"\*(core|daily|conversation|custom)\b.*\*")
 class Facts(Protocol):
     """Where small facts outlive a restart."""
 
-    async def remember(self, key: str, value: str) -> None: ...
+    def remember(self, key: str, value: str) -> Awaitable[None]: ...
     async def recall(self, key: str) -> str | None: ...
 
 

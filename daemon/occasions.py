@@ -18,7 +18,7 @@ import structlog
 from daemon.clock import Clock
 from daemon.errors import NotFound, Refused
 from daemon.hindrances import OPERATOR_SEEN
-from daemon.ledger import Ledger, overlaps
+from daemon.ledger import Ledger, most_beside
 from daemon.models import Reason, Run, Status
 from daemon.store.journal import Journal
 from daemon.watching import Watch
@@ -71,22 +71,29 @@ class Occasions:
     # --- by hand, at first sight, at the start of the daemon
 
     async def run_now(self, name: str, *, event: str, trigger: str) -> Run:
-        """Start a run by an event, which gets the same run however often it comes. Refused for an overlap."""
+        """Start a run by an event, which gets the same run however often it comes. Refused for an overlap.
+
+        Unlike all the rest here, it opens the ledger itself.
+        """
+        most, now = most_beside(self._ledger.routines[name]), self._clock.now()
+        async with self._ledger.beside() if most is not None else self._ledger.open():
+            if most is None:  # those under way are to be cancelled
+                await self._ledger.active_alone(name)
+            if trigger == "manual":
+                seen = self._journal.remember(OPERATOR_SEEN, now.isoformat())  # in one commit with the claim
+            runs = await self._ledger.start([self._ledger.claim(name, trigger, now, event=event, beside=most)])
+            if trigger == "manual":
+                await seen
+        if runs:
+            return runs[0]
         if earlier := await self._journal.run_of_event(name, event):
             return earlier
-        active = await self._ledger.active_alone(name)
-        if overlaps(self._ledger.routines[name], active):
+        for active in await self._journal.active(name):
             raise Refused(
-                f"{name} is {active[0].status} already (run {active[0].id}); wait for it,"
-                f" or stop it: agentctl cancel {active[0].id}"
+                f"{name} is {active.status} already (run {active.id}); wait for it,"
+                f" or stop it: agentctl cancel {active.id}"
             )
-        now = self._clock.now()
-        runs = await self._ledger.start([self._ledger.claim(name, trigger, now, event=event)])
-        if trigger == "manual":
-            await self._journal.remember(OPERATOR_SEEN, now.isoformat())
-        if not runs:  # `agentd once` beside us, say
-            raise Refused(f"the event {event} of {name} was taken by another process at this moment; ask again")
-        return runs[0]
+        raise Refused(f"a run of {name} has ended at this very moment; ask again")
 
     async def start_of_daemon(self) -> None:
         """Start what runs when the daemon starts, unless it did so less than an hour ago."""

@@ -164,7 +164,9 @@ class Agent:
     async def _open(self, text: str, about: str) -> None:
         """Render the prompt, once per conversation, and take in the message."""
         if self.transcript.frozen is None:
-            recalled = await self.memory.excerpt(about, exclude_run=self._tool_context.run) if self.memory else ""
+            recalled = self.context.recalled
+            if recalled is None and self.memory:
+                recalled = await self.memory.excerpt(about, exclude_run=self._tool_context.run)
             functions = self._schemas()
             context = replace(self.context, recalled=recalled, tools=[function["name"] for function in functions])
             sections = {"system": self._system_prompt} if self._system_prompt else render(context)

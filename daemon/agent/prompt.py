@@ -40,7 +40,8 @@ class PromptContext:
     zone: tzinfo
     tools: Sequence[str] = ()
     policy: str = ""
-    recalled: str = ""
+    recalled: str | None = None
+    """What memory has on the message; None: the agent is to look."""
     identity: str = ""
     """Texts of USER.md, SOUL.md and AGENT.md."""
     skill: str = ""

@@ -190,7 +190,7 @@ def rebuild_some(connection: sqlite3.Connection) -> bool:
 
 def _items_after(connection: sqlite3.Connection, found: State) -> int:
     rows = connection.execute(
-        "SELECT id, key, text, updated FROM memory_item WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
+        "SELECT id, key, text, updated FROM memory_item WHERE id > ? AND id <= ? AND indexed ORDER BY id LIMIT ?",
         (found.low_item, found.high_item, _BATCH),
     ).fetchall()
     _insert(connection, (_of_item(*row) for row in rows))
@@ -227,7 +227,7 @@ def faults(connection: sqlite3.Connection) -> list[str]:
     connection.execute("INSERT INTO memory_fts (memory_fts) VALUES ('integrity-check')")
     (indexed,) = connection.execute("SELECT count(*) FROM memory_fts_docsize").fetchone()
     (texts,) = connection.execute(
-        "SELECT (SELECT count(*) FROM memory_item WHERE NOT (id > ? AND id <= ?)) + (SELECT count(*)"
+        "SELECT (SELECT count(*) FROM memory_item WHERE indexed AND NOT (id > ? AND id <= ?)) + (SELECT count(*)"
         " FROM memory_segment WHERE superseded IS NULL AND NOT (memory_run > ? AND memory_run <= ?))",
         (found.low_item, found.high_item, found.low, found.high),
     ).fetchone()
@@ -245,7 +245,9 @@ def probe(connection: sqlite3.Connection) -> list[str]:
             (low + (high - low) * part // _PROBES,),
         )
     wanted = {id_: text for id_, run, text in rows if found.holds_run(run)}
-    items = connection.execute("SELECT -id, id, text FROM memory_item ORDER BY id DESC LIMIT ?", (_PROBES,))
+    items = connection.execute(
+        "SELECT -id, id, text FROM memory_item WHERE indexed ORDER BY id DESC LIMIT ?", (_PROBES,)
+    )
     wanted |= {id_: text for id_, item, text in items if found.holds_item(item)}
     lost = [id_ for id_, text in wanted.items() if not _holds(connection, id_, text)]
     return [f"the index does not know {len(lost)} of {len(wanted)} texts by their own words"] if lost else []
@@ -260,7 +262,12 @@ def _holds(connection: sqlite3.Connection, id_: int, text: str) -> bool:
 
 def documents(rows: Sequence[Indexable], wanted: Container[int]) -> Iterator[Document]:
     """Yield what is indexed of the wanted ones among neighbouring segments of one run."""
-    short = {row.id: index_text(row.text[:_CONTEXT_CHARACTERS]) for row in rows}
+    wanted_here = [row.id for row in rows if row.id in wanted]
+    short = {
+        row.id: index_text(row.text[:_CONTEXT_CHARACTERS])
+        for row in rows
+        if any(abs(row.id - id_) <= _REACH for id_ in wanted_here)
+    }
     for row in rows:
         if row.id in wanted:
             yield Document(

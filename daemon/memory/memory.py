@@ -161,16 +161,23 @@ class Memory:
 
     async def excerpt(self, query: str, *, limit: int = 10, tokens: int = 800, exclude_run: str | None = None) -> str:
         """Return what fits the question as text for a prompt: merged, dated, fenced, capped; empty if nothing does."""
+        text, _ = await self.briefing(query, limit=limit, tokens=tokens, exclude_run=exclude_run)
+        return text
+
+    async def briefing(
+        self, query: str, key: str = "", *, limit: int = 10, tokens: int = 800, exclude_run: str | None = None
+    ) -> tuple[str, str]:
+        """Return the same, and what is kept under exactly this key, in one look."""
         from daemon.memory import context
 
-        text: str = await self._asked(
-            query,
-            limit,
-            exclude_run=exclude_run,
-            caps=(PER_RUN, PER_ROUTINE),
-            told=lambda connection, hits: context.excerpt(connection, hits, tokens),
+        def told(connection: sqlite3.Connection, hits: list[Hit]) -> tuple[str, str]:
+            kept = rows.item(connection, key) if key else None
+            return context.excerpt(connection, hits, tokens), kept.text if kept else ""
+
+        found: tuple[str, str] = await self._asked(
+            query, limit, exclude_run=exclude_run, caps=(PER_RUN, PER_ROUTINE), told=told
         )
-        return text
+        return found
 
     async def _asked(
         self,
@@ -225,9 +232,11 @@ class Memory:
     ) -> asyncio.Future[None]:
         """Keep a run in pieces; await the result to know it is committed. Doing it again replaces what was kept.
 
-        `line`, which stands for the whole, is kept with them as the item `run:<id>`.
+        `line`, which stands for the whole, is kept with them as the item `run:<id>`. As it says what they say, it is
+        in the index only when they are gone: the lines of all its runs would be the best answers to a routine's goal.
         """
-        key, line = f"run:{run}", checked_text(f"run:{run}", line) if line else None
+        key = f"{rows.LINE}{run}"
+        line = checked_text(key, line) if line else None
 
         def work(connection: sqlite3.Connection) -> None:
             rows.put_run(
@@ -242,7 +251,14 @@ class Memory:
             )
             if line:
                 rows.put_item(
-                    connection, key=key, text=line, category="conversation", run=run, tainted=False, now=stamp(ended)
+                    connection,
+                    key=key,
+                    text=line,
+                    category="conversation",
+                    run=run,
+                    tainted=False,
+                    now=stamp(ended),
+                    indexed=False,
                 )
 
         self.ring()

@@ -15,8 +15,6 @@ from daemon.store.rows import clean, stamp
 
 # What is known from the start comes back at the next one: a wish that does not name it does not mean it.
 SEEDS = "agentd:"
-# One line about an archived run, under this key and the run's id.
-LINE = "run:"
 
 _LOOK = 5_000  # texts
 
@@ -58,7 +56,7 @@ def items(
     if before is not None:
         found = {item.key: item for item in found.values() if item.updated < stamp(before)}
     for run in lines_of:
-        if line := rows.item(connection, f"{LINE}{run}"):
+        if line := rows.item(connection, f"{rows.LINE}{run}"):
             found[line.key] = line
     return sorted(found.values(), key=lambda item: item.id)
 
@@ -145,10 +143,12 @@ def overwrite_item(connection: sqlite3.Connection, key: str, needles: Sequence[s
     if item is None:
         return
     text = _changed(item.text, needles, mark)
-    index.remove_item(connection, item.id, item.key, item.text, item.updated)
+    if item.indexed:
+        index.remove_item(connection, item.id, item.key, item.text, item.updated)
     vectors.drop(connection, [-item.id])
     connection.execute("UPDATE memory_item SET text = ? WHERE id = ?", (text, item.id))
-    index.add_item(connection, item.id, item.key, text, item.updated)
+    if item.indexed:
+        index.add_item(connection, item.id, item.key, text, item.updated)
 
 
 def _changed(text: str, needles: Sequence[str], mark: str) -> str:

@@ -45,8 +45,9 @@ _MEANING = 0.35
 _TELLS_LESS: dict[str, float] = {SegmentType.TOOL_CALL: 0.2, SegmentType.TOOL_RESULT: 0.1, SegmentType.REASONING: 0.1}
 
 _SCORED = f"SELECT rowid, -bm25(memory_fts, {', '.join(map(str, WEIGHTS))}) AS score FROM memory_fts"  # noqa: S608
-_SEARCH = f"{_SCORED} WHERE memory_fts MATCH ? ORDER BY score DESC, rowid DESC LIMIT ?"
-_SEARCH_WITHIN = f"{_SCORED} WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ? ORDER BY score DESC, rowid DESC LIMIT ?"
+_BEST = "ORDER BY score DESC, abs(rowid) DESC LIMIT ?"  # of equals the later: items are known by their negative ids
+_SEARCH = f"{_SCORED} WHERE memory_fts MATCH ? {_BEST}"
+_SEARCH_WITHIN = f"{_SCORED} WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ? {_BEST}"
 _LATEST_WITHIN = (
     "SELECT id FROM memory_segment WHERE id BETWEEN ? AND ? AND superseded IS NULL"
     " AND type IN ('user_message', 'response', 'summary') ORDER BY id DESC LIMIT ?"

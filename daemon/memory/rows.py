@@ -25,9 +25,13 @@ class Item(NamedTuple):
     created: int
     updated: int
     text: str
+    indexed: int = 1
 
 
-_ITEM = "id, key, category, run_id, tainted, pinned, created, updated, text"
+# What the key of the line begins with that stands for an archived run; its id follows.
+LINE = "run:"
+
+_ITEM = "id, key, category, run_id, tainted, pinned, created, updated, text, indexed"
 
 
 def item(connection: sqlite3.Connection, key: str) -> Item | None:
@@ -49,20 +53,36 @@ def items_in(connection: sqlite3.Connection, condition: str, values: tuple[objec
 
 
 def put_item(
-    connection: sqlite3.Connection, *, key: str, text: str, category: str, run: str | None, tainted: bool, now: int
+    connection: sqlite3.Connection,
+    *,
+    key: str,
+    text: str,
+    category: str,
+    run: str | None,
+    tainted: bool,
+    now: int,
+    indexed: bool = True,
 ) -> None:
     """Keep a text under a key, in place of what was there; who created the key first is not forgotten."""
     old = item(connection, key)
     if old is not None:
-        index.remove_item(connection, old.id, old.key, old.text, old.updated)
-        vectors.drop(connection, [-old.id])
+        _leave_index(connection, old)
     (id_,) = connection.execute(
-        "INSERT INTO memory_item (key, category, run_id, tainted, created, updated, text) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        "INSERT INTO memory_item (key, category, run_id, tainted, created, updated, text, indexed)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (key) DO UPDATE SET category = excluded.category, run_id = excluded.run_id,"
-        " tainted = excluded.tainted, updated = excluded.updated, text = excluded.text RETURNING id",
-        (key, category, run, int(tainted), now, now, text),
+        " tainted = excluded.tainted, updated = excluded.updated, text = excluded.text, indexed = excluded.indexed"
+        " RETURNING id",
+        (key, category, run, int(tainted), now, now, text, int(indexed)),
     ).fetchone()
-    index.add_item(connection, id_, key, text, now)
+    if indexed:
+        index.add_item(connection, id_, key, text, now)
+
+
+def _leave_index(connection: sqlite3.Connection, old: Item) -> None:
+    if old.indexed:
+        index.remove_item(connection, old.id, old.key, old.text, old.updated)
+    vectors.drop(connection, [-old.id])
 
 
 def drop_item(connection: sqlite3.Connection, key: str) -> bool:
@@ -70,8 +90,7 @@ def drop_item(connection: sqlite3.Connection, key: str) -> bool:
     old = item(connection, key)
     if old is None:
         return False
-    index.remove_item(connection, old.id, old.key, old.text, old.updated)
-    vectors.drop(connection, [-old.id])
+    _leave_index(connection, old)
     connection.execute("DELETE FROM memory_item WHERE id = ?", (old.id,))
     return True
 
@@ -105,39 +124,46 @@ def put_run(
     ended: int,
     pieces: Sequence[Piece],
 ) -> None:
-    """Keep a run in pieces; doing it again for the same run replaces them, so it may follow a crash."""
+    """Keep a run in pieces; doing it again for the same run replaces them, so it may follow a crash.
+
+    What a routine says again would flood every answer, so that only one of the texts is in the index: the last one, or
+    of several on one day the first, as to move it there costs more than all the rest that is done for a run.
+    """
     drop_run(connection, run)
     (owner,) = connection.execute(
         "INSERT INTO memory_run (run_id, routine, goal, status, started, ended) VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
         (run, routine, goal, status, started, ended),
     ).fetchone()
     first: dict[int, int] = {}
+    old: dict[int, int] = {}
     for piece in pieces:
+        said = connection.execute(_SAID, (piece.digest, owner)).fetchall()
+        today = next((id_ for id_, at in said if at // _DAY == piece.at // _DAY), None)
         # one by one: the ids of a run have to follow each other, and RETURNING takes one row at a time
         (id_,) = connection.execute(
             "INSERT INTO memory_segment"
-            " (memory_run, iteration, segment, part, type, at, who, asks, tainted, digest, text)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
-            (owner, *piece),
+            " (memory_run, iteration, segment, part, type, at, who, asks, tainted, digest, text, superseded)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+            (owner, *piece, today),
         ).fetchone()
-        first.setdefault(piece.digest, id_)
-    _supersede(connection, owner, first)
-    index.add_run(connection, owner)
+        if today is None:
+            heir = first.setdefault(piece.digest, id_)
+            old |= {id_: heir for id_, _ in said}
+    _supersede(connection, old)
+    if first:
+        index.add_run(connection, owner)
 
 
-def _supersede(connection: sqlite3.Connection, owner: int, heirs: Mapping[int, int]) -> None:
-    """Take what a routine said before, and says again, out of the index: it would flood every answer.
+_DAY = 86_400_000_000  # microseconds
+_SAID = "SELECT id, at FROM memory_segment WHERE digest = ? AND superseded IS NULL AND memory_run != ?"
 
-    `heirs` are the segments of the run by their digests. All are taken out together: between two statements the index
-    writes what it holds, and many small writes cost more than the words in them.
+
+def _supersede(connection: sqlite3.Connection, old: Mapping[int, int]) -> None:
+    """Take what was said before out of the index, given who says it now.
+
+    All are taken out together: between two statements the index writes what it holds, and many small writes cost more
+    than the words in them.
     """
-    old = {
-        id_: heir
-        for digest, heir in heirs.items()
-        for (id_,) in connection.execute(
-            "SELECT id FROM memory_segment WHERE digest = ? AND superseded IS NULL AND memory_run != ?", (digest, owner)
-        )
-    }
     if old:
         index.remove_segments(connection, old)
         vectors.drop(connection, old)
@@ -156,12 +182,25 @@ def drop_run(connection: sqlite3.Connection, run: str) -> bool:
     vectors.drop(connection, [id_ for id_, _ in own])
     heirs = [(superseded, id_) for id_, superseded in own if superseded is not None]
     connection.executemany("UPDATE memory_segment SET superseded = ? WHERE superseded = ?", heirs)
-    freed = [
-        id_
-        for (id_,) in connection.execute(
-            "SELECT o.id FROM memory_segment o JOIN memory_segment n ON n.id = o.superseded WHERE n.memory_run = ?", row
-        )
-    ]
+    # of those that said the same, the last one stands for them from now on
+    freed = connection.execute(
+        "SELECT max(o.id), n.id FROM memory_segment o JOIN memory_segment n ON n.id = o.superseded"
+        " WHERE n.memory_run = ? GROUP BY n.id",
+        row,
+    ).fetchall()
+    connection.executemany(
+        "UPDATE memory_segment SET superseded = ? WHERE superseded = ? AND id != ?",
+        [(heir, id_, heir) for heir, id_ in freed],
+    )
     connection.execute("DELETE FROM memory_run WHERE id = ?", row)  # its segments go with it, `superseded` becomes NULL
-    index.add_segments(connection, freed)
+    index.add_segments(connection, [heir for heir, _ in freed])
+    _index_line(connection, run)
     return True
+
+
+def _index_line(connection: sqlite3.Connection, run: str) -> None:
+    """Put the line that stands for a run into the index: nothing else in it tells of the run any more."""
+    line = item(connection, f"{LINE}{run}")
+    if line is not None and not line.indexed:
+        connection.execute("UPDATE memory_item SET indexed = 1 WHERE id = ?", (line.id,))
+        index.add_item(connection, line.id, line.key, line.text, line.updated)

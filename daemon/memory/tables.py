@@ -44,6 +44,7 @@ class ItemRow(Table, table=True):
     created: datetime = _column(Moment)
     updated: datetime = _column(Moment)
     text: str = _column(Text)
+    indexed: bool = _column(Flag, "1", default=True)
 
 
 class MemoryRunRow(Table, table=True):

@@ -7,6 +7,7 @@ or acknowledged; nothing else waits for the disk.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 
 from daemon.models import Json
@@ -24,7 +25,7 @@ __all__ = ["Claim", "Day", "Journal", "RoutineState", "SlotRow", "Streak"]
 class Journal(Slots, Occasions, Runs, Streaks, Days, Deliveries, RunStore):
     """The record of slots (slots.py), events (occasions.py), runs and steps (runs.py) and deliveries (outbox.py)."""
 
-    async def remember(self, key: str, value: str) -> None:
+    def remember(self, key: str, value: str) -> asyncio.Future[None]:
         """Keep a small fact over restarts."""
 
         def work(connection: sqlite3.Connection) -> None:
@@ -33,7 +34,7 @@ class Journal(Slots, Occasions, Runs, Streaks, Days, Deliveries, RunStore):
                 (key, value),
             )
 
-        await self._db.write(work)
+        return self._db.submit(work)
 
     async def recall(self, key: str) -> str | None:
         """Return a fact that was kept."""

@@ -56,6 +56,8 @@ class Claim:
     not_before: datetime | None = None
     input: Any = None
     """What the event brought along, as JSON."""
+    beside: int | None = None
+    """Beside how many unended runs of the routine it may be started; None: beside any."""
     files: tuple[tuple[str, str], ...] = ()
     """Versions of watched files, as (path, version): given to this run and to no other of the routine."""
 
@@ -135,7 +137,10 @@ class Slots(Part):
     # --- slots
 
     async def open_slots(self, claims: Sequence[Claim]) -> list[Run | None]:
-        """Give each claim its slot and a queued run, all or none of them; None where the slot is taken."""
+        """Give each claim its slot and a queued run, all or none of them.
+
+        None where the slot is taken, or where more runs are unended than the claim may stand beside.
+        """
         now = self._clock()
         definitions = {claim.definition: fingerprint(claim.definition) for claim in claims}
 
@@ -346,7 +351,7 @@ SELECT number FROM claim WHERE slot <= (
 
 
 def _taken(connection: sqlite3.Connection, claims: Sequence[Claim]) -> set[int]:
-    """Return the places of those claims whose slot or event somebody has, be it a claim before them."""
+    """Return the places of those claims whose slot or event somebody has, or that would be one run too many."""
     taken, seen = set[int](), set[tuple[str, str | datetime]]()
     asked: list[int | str] = []
     for number, claim in enumerate(claims):
@@ -359,6 +364,8 @@ def _taken(connection: sqlite3.Connection, claims: Sequence[Claim]) -> set[int]:
             asked += (number, claim.routine, stamp(claim.slot))
         elif connection.execute(_OF_EVENT, (claim.routine, claim.event)).fetchone():
             taken.add(number)
+        if claim.beside is not None and connection.execute(_TOO_MANY, (claim.routine, claim.beside)).fetchone():
+            taken.add(number)
     for start in range(0, len(asked), 3 * TOGETHER):
         some = asked[start : start + 3 * TOGETHER]
         marks = ", ".join(["(?, ?, ?)"] * (len(some) // 3))
@@ -367,6 +374,8 @@ def _taken(connection: sqlite3.Connection, claims: Sequence[Claim]) -> set[int]:
 
 
 _OF_EVENT = "SELECT 1 FROM slot WHERE routine = ? AND event = ?"
+# `+`: by the index of what is active, which is short
+_TOO_MANY = "SELECT 1 FROM run WHERE status IN ('queued', 'running', 'waiting') AND +routine = ? LIMIT 1 OFFSET ?"
 
 
 def _untold(

@@ -51,11 +51,11 @@ class Library:
         """Archive a run of these texts."""
         await self.archive(run, said(*texts, at=self.clock.now, **more), routine=routine)
 
-    async def archive(self, run: str, segments: Sequence[Segment], *, routine: str = "daily") -> None:
-        at = self.clock.now
-        await self.memory.archive(
-            run=run, routine=routine, goal="go", status="succeeded", segments=segments, started=at, ended=at
-        )
+    async def archive(
+        self, run: str, segments: Sequence[Segment], *, routine: str = "daily", line: str | None = None
+    ) -> None:
+        at, about = self.clock.now, {"routine": routine, "goal": "go", "status": "succeeded"}
+        await self.memory.archive(run=run, **about, segments=segments, started=at, ended=at, line=line)
 
     async def found(self, query: str, limit: int = 10, **more: Any) -> list[str]:
         return [chunk.content for chunk in await self.memory.retrieve(query, limit, **more)]

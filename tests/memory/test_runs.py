@@ -82,6 +82,7 @@ async def test_what_a_routine_says_again_is_found_once_at_its_latest(library: Li
 async def test_dropping_the_latest_brings_back_the_one_before(library: Library) -> None:
     report = "All backups are complete and every disk is healthy."
     for run in ("01A", "01B", "01C"):
+        library.clock.turn(days=1)
         await library.run(run, report)
     for gone, left in (("01B", "01C"), ("01C", "01A")):
         assert await library.db.write(partial(rows.drop_run, run=gone))
@@ -89,6 +90,28 @@ async def test_dropping_the_latest_brings_back_the_one_before(library: Library) 
         assert chunk.anchor.run_id == left
         assert await library.indexed() == 1
     assert not await library.db.write(lambda connection: rows.drop_run(connection, "01C"))
+
+
+async def test_of_what_is_said_again_on_one_day_the_first_stands_for_all(library: Library) -> None:
+    report = "All backups are complete and every disk is healthy."
+    for run in ("01A", "01B", "01C"):
+        library.clock.turn(hours=1)
+        await library.run(run, report)
+    for gone, left in (("", "01A"), ("01A", "01C"), ("01B", "01C")):
+        await library.db.write(partial(rows.drop_run, run=gone))
+        (chunk,) = await library.memory.retrieve("backups")
+        assert chunk.anchor.run_id == left
+        assert await library.indexed() == 1
+
+
+async def test_the_line_about_a_run_is_found_by_its_words_once_the_run_is_gone(library: Library) -> None:
+    await library.archive("01A", said("The walrus sleeps."), line="zoo, 2026-11-20: How is the walrus? → It sleeps.")
+    assert await library.found("walrus") == ["The walrus sleeps."]
+    assert await library.found("run:01A") == ["zoo, 2026-11-20: How is the walrus? → It sleeps."]
+    await library.db.write(partial(rows.drop_run, run="01A"))
+    assert await library.found("walrus") == ["zoo, 2026-11-20: How is the walrus? → It sleeps."]
+    await library.archive("01A", said("The walrus sleeps."), line="zoo, 2026-11-20: How is the walrus? → It sleeps.")
+    assert await library.found("walrus") == ["The walrus sleeps."]
 
 
 async def test_a_dropped_run_leaves_no_word_in_the_index(library: Library) -> None:
