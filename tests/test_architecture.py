@@ -50,6 +50,7 @@ HOSTS = {
     "jinja2": "control",
     "markupsafe": "control",
     "openai": "providers",
+    "rich": "control",
     "sqlalchemy": "store memory",
     "sqlmodel": "store memory",
     "standardwebhooks": "control delivery",

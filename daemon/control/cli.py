@@ -178,6 +178,7 @@ VERBS = {
     ),
     "memory": Verb(verbs.memory, "search what runs left behind; forget, pin, export it", raw=True),
     "new": Verb(verbs.new, 'write a routine: new NAME "weekdays at 9am", without a daemon too', raw=True),
+    "top": Verb(verbs.top, "what runs, waits and is next, live; q quits"),
     "ui": Verb(
         verbs.page,
         "a page to look at, in a browser of this machine",

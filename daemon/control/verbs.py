@@ -415,6 +415,13 @@ def logs(call: Call) -> int:
     return read(call.rest, Path(file) if file else None)
 
 
+def top(call: Call) -> int:
+    """Show how things are until somebody has seen enough."""
+    from daemon.control import top as screen
+
+    return screen.top(call)
+
+
 def page(call: Call) -> int:
     """Serve a page on a loopback port until Ctrl-C."""
     from daemon.control.page.command import serve

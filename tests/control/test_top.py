@@ -1,0 +1,96 @@
+"""agentctl top: what a person sees on a terminal, and that the terminal is as it was when they have seen enough."""
+
+import asyncio
+import contextlib
+import os
+import pty
+import sys
+import termios
+
+import pytest
+
+
+class Terminal:
+    """A process on a terminal of its own."""
+
+    def __init__(self, process, leader):
+        self.process, self.leader, self.text = process, leader, ""
+        self.news = asyncio.Event()
+        asyncio.get_running_loop().add_reader(leader, self._read)
+
+    def _read(self):
+        try:
+            self.text += os.read(self.leader, 65536).decode("utf-8", "replace")
+        except OSError:  # the other side is closed
+            asyncio.get_running_loop().remove_reader(self.leader)
+        self.news.set()
+
+    async def until(self, text):
+        async with asyncio.timeout(20):
+            while text not in self.text:
+                self.news.clear()
+                await self.news.wait()
+
+    def press(self, keys):
+        os.write(self.leader, keys.encode())
+
+
+@pytest.fixture
+async def top(home):
+    """`agentctl top` on a terminal, of a daemon with one routine."""
+    home.routine("hello", '[trigger]\nevery = "1h"\n[run]\nprompt = "Hi"\n[[deliver]]\nto = "log"\n')
+    await home.start()
+    leader, follower = pty.openpty()
+    termios.tcsetwinsize(follower, (30, 100))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "daemon.control.cli", "--socket", str(home.socket), "top"),
+        env={**home.env, "TERM": "xterm-256color"},
+        cwd=home.folder,
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        start_new_session=True,
+        preexec_fn=lambda: __import__("fcntl").ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    made = Terminal(process, leader)
+    made.before = termios.tcgetattr(follower)
+    made.follower = follower
+    yield made
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
+    asyncio.get_running_loop().remove_reader(leader)
+    os.close(leader)
+    os.close(follower)
+
+
+async def test_it_shows_runs_as_they_happen_and_q_leaves_the_terminal_as_it_was(top, home):
+    await top.until("q quits")
+    assert "hello" in top.text and "nothing" in top.text
+    ended = await home.agentctl("run", "hello", "--json")
+    await top.until(ended.json["id"][-8:])
+    top.press("q")
+    assert await top.process.wait() == 0
+    assert termios.tcgetattr(top.follower) == top.before
+    await top.until("\x1b[?1049l")  # the screen that was there before is back
+
+
+async def test_ctrl_c_ends_it_like_q(top):
+    await top.until("q quits")
+    top.press("\x03")
+    assert await top.process.wait() == 0
+    assert termios.tcgetattr(top.follower) == top.before
+
+
+async def test_it_says_when_the_daemon_stops(top, home):
+    await top.until("q quits")
+    await home.stop()
+    assert await top.process.wait() == 3
+    await top.until("the daemon stopped")
+
+
+async def test_without_a_terminal_it_says_what_to_use_instead(home):
+    await home.start()
+    told = await home.agentctl("top")
+    assert told.code == 1 and "agentctl status" in told.err
+    assert (await home.agentctl("top", "--json")).json["status"]["version"]
