@@ -38,7 +38,7 @@ from daemon.policy import Policy
 from daemon.recollection import remember
 from daemon.redact import Secrets
 from daemon.routines import Loaded, against, load_folder
-from daemon.store import Database, Journal, lock_state
+from daemon.store import Alerting, Database, Journal, lock_state
 from daemon.timer import system_timer
 from daemon.tools import files, finish, git, http_request, self_info, shell, sysinfo
 from daemon.tools import memory as memory_tools
@@ -110,7 +110,7 @@ class App:
             app.targets = app._read_targets(config)
             database = await Database.open(place.state / "agentd.db")
             try:
-                app.journal = Journal(database, clock=app.clock.now)
+                app.journal = Journal(database, clock=app.clock.now, alerting=_alerting(config))
                 app.memory = remember(
                     database, config, place.env, place.secrets, clock=app.clock.now, zone=lambda: app.zone
                 )
@@ -120,9 +120,7 @@ class App:
                 app.providers = Providers(config, place.env, place.secrets)
                 app.providers.get(config.provider)  # a missing key is told at start, not at 08:30
                 app.registry = app._tools()
-                app.outbox = Outbox(
-                    journal=app.journal, channel=app._channel, clock=app.clock, redact=app.secrets.redact
-                )
+                app.outbox = Outbox(journal=app.journal, channel=app._channel, clock=app.clock, redact=app.redact)
                 app.executor = LocalExecutor(
                     app._live,
                     max_concurrent=config.daemon.max_concurrent,
@@ -162,6 +160,9 @@ class App:
         """Return where reports may go; ConfigError if the address of one is missing."""
         place = self.place
         return Targets(config, workspace=config.workspace_path(place.state), env=place.env, secrets=place.secrets)
+
+    def redact(self, text: str) -> str:
+        return self.place.secrets.redact(text)
 
     def _channel(self, target: str) -> Channel:
         return self.targets.channel(target)
@@ -274,6 +275,7 @@ class App:
             elsewhere=self.engine.almanac.elsewhere,
             wake_outbox=self.outbox.wake,
             access=self._access,
+            targets=lambda: self.config.target_names,
             log_file=self.place.log_file,
             memory=self.memory,
             forgetting=Forgetting(self.memory, clock=self.clock.now, out_of_reach=self._out_of_reach()),
@@ -342,17 +344,7 @@ class App:
         old = self.place.config
         try:
             config = await asyncio.to_thread(load_config, old.file)
-            if config.workspace != old.workspace:
-                problem = "cannot change while the daemon runs"
-                raise ConfigError(
-                    Fault(
-                        file=str(old.file),
-                        key="workspace",
-                        found=str(config.workspace),
-                        problem=problem,
-                        hint="restart",
-                    )
-                )
+            _refuse_another_workspace(config, old)
             policy = await asyncio.to_thread(self._read_policy, config)
             providers = Providers(config, self.place.env, self.place.secrets)
             providers.get(config.provider)
@@ -364,9 +356,7 @@ class App:
         self.reload_fault = None
         self.place, self.policy = replace(self.place, config=config), policy
         self.webhooks.sign_with(secret)
-        if config.targets != old.targets:
-            self.targets = targets
-            self.outbox.wake()
+        self.journal.alerting, self.targets = _alerting(config), targets
         if config.log != old.log:
             self._open_log()
         if config.providers != old.providers or config.provider != old.provider:
@@ -394,6 +384,17 @@ class App:
             "removed": list(changes.removed),
             "faults": [view for error in loaded.faults.values() for view in fault_views(error)],
         }
+
+
+def _refuse_another_workspace(new: Config, old: Config) -> None:
+    if new.workspace != old.workspace:
+        file, found, problem = str(old.file), str(new.workspace), "cannot change while the daemon runs"
+        raise ConfigError(Fault(file=file, key="workspace", found=found, problem=problem, hint="restart"))
+
+
+def _alerting(config: Config) -> Alerting:
+    rules = config.incidents
+    return Alerting(remind=rules.remind, cool_down=rules.cool_down, to=rules.to)
 
 
 def _workspace(place: Place) -> Path:

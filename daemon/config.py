@@ -177,6 +177,17 @@ class TargetConfig(Table):
     """Kind webhook: how long it may take to answer."""
 
 
+class IncidentsConfig(Table):
+    """How often people hear of the same trouble."""
+
+    remind: SomeDuration = timedelta(hours=24)
+    """How long after an alert the next one of the same cause may come, while it lasts and nobody said `ack`."""
+    cool_down: SomeDuration = timedelta(hours=1)
+    """A failure so soon after its recovery is the same incident: no new alert, no second word of recovery."""
+    to: Items[Name] = ()
+    """Targets, in order, for alerts of routines that name none, and instead of a target that takes nothing."""
+
+
 class DaemonConfig(Table):
     """How the daemon lives."""
 
@@ -295,6 +306,7 @@ class Config(Table):
     targets: dict[str, TargetConfig] = Field(default_factory=dict)
     daemon: DaemonConfig = DaemonConfig()
     control: ControlConfig = ControlConfig()
+    incidents: IncidentsConfig = IncidentsConfig()
     hooks: HooksConfig = HooksConfig()
     log: LogConfig = LogConfig()
     memory: MemoryConfig = MemoryConfig()
@@ -513,6 +525,15 @@ def _sound_targets(config: Config) -> Iterator[Conflict]:
             yield Conflict(f"{key}.url", "expected an address", hint='like "https://example.org/hooks/agentd"')
 
 
+def _alerts_go_somewhere(config: Config) -> Iterator[Conflict]:
+    for index, name in enumerate(config.incidents.to):
+        if name not in config.target_names:
+            hint = did_you_mean(name, config.target_names) or f"add [targets.{name}]"
+            yield Conflict(f"incidents.to[{index}]", "no such target", name, hint)
+        elif name == "file" or (name in config.targets and config.targets[name].kind == "file"):
+            yield Conflict(f"incidents.to[{index}]", "a file calls nobody", name, hint="the log has every alert anyway")
+
+
 def _embedder_complete(config: Config) -> Iterator[Conflict]:
     memory = config.memory
     needs = {"openai_compatible": ("model", "base_url"), "onnx": ("model_file",)}.get(memory.embedder, ())
@@ -528,6 +549,7 @@ RULES = (
     Rule(("providers.*.kind", "providers.*.base_url"), _address_where_needed),
     Rule(("providers.*.kind", "providers.*.api", "providers.*.region", "providers.*.replies"), _keys_of_one_kind),
     Rule(("targets.*",), _sound_targets),
+    Rule(("incidents.to", "targets.*"), _alerts_go_somewhere),
     Rule(("memory.embedder", "memory.model", "memory.base_url", "memory.model_file"), _embedder_complete),
 )
 

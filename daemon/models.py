@@ -392,6 +392,30 @@ class Receipt:
     """Where it is now: a path, a message id."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Incident:
+    """Something that is wrong, from its first failure to the success that ended it."""
+
+    id: int
+    subject: str
+    """What is in trouble: `routine daily-report`, `target mail`."""
+    signature: str
+    detail: str
+    """The error as it was last."""
+    opened: datetime
+    seen: datetime
+    """When it happened last."""
+    count: int
+    told: datetime | None
+    """The last alert or reminder."""
+    targets: tuple[str, ...]
+    """Who was told, and is to hear of the recovery."""
+    acked: datetime | None
+    closed: datetime | None
+    run: str | None
+    """The last run it showed in."""
+
+
 # --- memory --------------------------------------------------------------------------------------
 
 

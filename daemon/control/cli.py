@@ -176,6 +176,17 @@ VERBS = {
         (("--status",), {"metavar": "STATUS", "help": "in this status only"}),
         _number(20, "how many"),
     ),
+    "incidents": Verb(
+        verbs.incidents,
+        "what is wrong: one line per cause, however often it happened",
+        (("--all",), {"action": "store_true", "default": False, "help": "also what is over"}),
+        _number(20, "how many"),
+    ),
+    "ack": Verb(
+        verbs.ack,
+        "say that you know of an incident: no more reminders until it is over",
+        (("id",), {"metavar": "ID", "type": int, "help": "its number, as `agentctl incidents` shows it"}),
+    ),
     "memory": Verb(verbs.memory, "search what runs left behind; forget, pin, export it", raw=True),
     "new": Verb(verbs.new, 'write a routine: new NAME "weekdays at 9am", without a daemon too', raw=True),
     "top": Verb(verbs.top, "what runs, waits and is next, live; q quits"),

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
-from daemon.control import memory
+from daemon.control import incidents, memory
 from daemon.control.binding import Between, Limit, Offset
 from daemon.control.plans import (
     FIRES_SHOWN,
@@ -83,6 +83,7 @@ async def show_status(surface: Surface) -> StatusView:
         next=(await starts(surface, names_of(surface), FIRES_SHOWN, None, None))["items"],
         active=[run_brief(run, None) for run in active],
         waiting=dict(surface.executor.positions()),
+        incidents=(await incidents.list_incidents(surface))["items"],
         paused=[paused_view(surface.engine.states[name]) for name, state in states.items() if state == "paused"],
     )
 
@@ -292,6 +293,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/v1/deliveries", list_deliveries),
     ("POST", "/v1/deliveries/{id}/retry", retry_delivery),
     ("POST", "/v1/deliveries/{id}/drop", drop_delivery),
+    *incidents.ROUTES,
     *memory.ROUTES,
     ("GET", "/v1/doctor", examine),
     ("POST", "/v1/reload", reload),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -74,6 +74,8 @@ class Surface:
     """When a routine runs, in words."""
     access: Callable[[], Access]
     """Whose requests are answered."""
+    targets: Callable[[], Collection[str]] = tuple
+    """The names that reports may be sent to."""
     wake_outbox: Callable[[], None] = lambda: None
     """Tell the outbox that there is something to send."""
     elsewhere: Callable[[Routine], str] = lambda routine: ""

@@ -52,6 +52,12 @@ def status(call: Call) -> int:
         out.title("The last reload changed nothing, as there are faults")
         for line in told["fault"].splitlines():
             out.say(out.paint(f"  {out.safe(line)}", RED))
+    if told["incidents"]:
+        from daemon.control.trouble import incident_words
+
+        out.title("Trouble")
+        troubles = [(f"  {each['id']}  {each['subject']}", incident_words(each, today)) for each in told["incidents"]]
+        out.table(["", ""], troubles, signs=False)
     if told["paused"]:
         out.title("Paused")
         rows = [(f"  {each['routine']}", _pause_words(each, today)) for each in told["paused"]]
@@ -276,6 +282,20 @@ def _settle_delivery(call: Call) -> int:
         done = "is being sent again" if call.act == "retry" else "is dropped"
         call.out.say(f"delivery {told['id']} of {told['routine'] or 'agentd'} to {told['target']} {done}")
     return DONE
+
+
+def incidents(call: Call) -> int:
+    """List what is wrong."""
+    from daemon.control.trouble import incidents as act
+
+    return act(call)
+
+
+def ack(call: Call) -> int:
+    """Say that a person knows of an incident."""
+    from daemon.control.trouble import ack as act
+
+    return act(call)
 
 
 def run(call: Call) -> int:

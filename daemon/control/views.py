@@ -259,6 +259,23 @@ class RoutineCounts(TypedDict):
     invalid: int
 
 
+class IncidentView(TypedDict):
+    """Something that is wrong, from its first failure to the success that ended it."""
+
+    id: int
+    subject: str
+    """What is in trouble: `routine NAME` or `target NAME`."""
+    detail: str
+    opened: str
+    seen: str
+    count: int
+    told: str | None
+    targets: list[str]
+    acked: str | None
+    closed: str | None
+    run: str | None
+
+
 class StatusView(ProcessView):
     """The daemon at a glance."""
 
@@ -270,6 +287,8 @@ class StatusView(ProcessView):
     waiting: dict[str, int]
     """The active runs that wait for room, with how many stand before each."""
     paused: list[PausedView]
+    incidents: list[IncidentView]
+    """What is wrong now."""
 
 
 def encoded(value: object) -> bytes:

@@ -39,12 +39,15 @@ class Letter:
 
     @property
     def markdown(self) -> str:
-        return f"# {self.title}\n\n*{self.about}*\n\n{self.body}\n"
+        about = f"*{self.about}*\n\n" if self.about else ""
+        return f"# {self.title}\n\n{about}{self.body}\n"
 
 
 def compose(delivery: Delivery) -> Letter:
     """Word a delivery: the report of a success as it is, of anything else what happened and what there was to show."""
     report, options = delivery.report, delivery.options
+    if options.get("notice"):
+        return _notice(report.scheduled_zone, options)
     when = report.slot.astimezone(ZoneInfo(report.scheduled_zone))
     day = f"{when:%Y-%m-%d %H:%M %Z}"
     about = [f"Run `{report.run}`", *_timing(when, options)]
@@ -54,7 +57,26 @@ def compose(delivery: Delivery) -> Letter:
     else:
         title = f"{report.routine} {_ENDS.get(report.status, report.status.value)}, {day}"
         body = _bad_news(report.run, str(options.get("detail") or ""), report.text.strip())
+        body += _as_incident(options, when)
     return Letter(title=title, about=", ".join(about), body=body or "(The report is empty.)")
+
+
+def _notice(zone: str, options: Json) -> Letter:
+    """Word what is no run's report: that something works again, that a target takes nothing, the digest."""
+    text = str(options["text"])
+    if since := options.get("since"):
+        text = text.replace("{since}", f"{datetime.fromisoformat(since).astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M %Z}")
+    return Letter(title=str(options["title"]), about="", body=text)
+
+
+def _as_incident(options: Json, when: datetime) -> str:
+    """Say that this is not the first time, and how not to hear of it again."""
+    if not (number := options.get("incident")):
+        return ""
+    times, since = int(options["times"]), datetime.fromisoformat(options["since"]).astimezone(when.tzinfo)
+    told = f"This is incident {number}" + (f", {times} times since {since:%Y-%m-%d %H:%M %Z}" if times > 1 else "")
+    instead = f" You read it here because {options['instead_of']} takes nothing." if options.get("instead_of") else ""
+    return f"\n\n{told}. Until it works again you are only reminded; `agentctl ack {number}` stops that too.{instead}"
 
 
 def _timing(slot: datetime, options: Json) -> list[str]:

@@ -27,6 +27,8 @@ log = structlog.get_logger()
 _FIRST_WAIT = timedelta(seconds=30)
 _LONGEST_WAIT = timedelta(hours=1)
 _PATIENCE = timedelta(hours=24)
+# So many attempts in a row, within some four minutes, are no hiccup any more.
+_IN_TROUBLE = 3
 # A channel that says nothing for so long is taken to have failed; what it knows of its own limits is shorter.
 _SEND_LIMIT = 120.0
 
@@ -143,3 +145,12 @@ class Outbox:
             attempts=delivery.attempts + 1,
             again=again and again.isoformat(),
         )
+        if not again or delivery.attempts + 1 >= _IN_TROUBLE:
+            await self._raise_alarm(delivery, error)
+
+    async def _raise_alarm(self, delivery: Delivery, error: str) -> None:
+        """Say elsewhere that this target takes nothing; where there is no elsewhere, the log and `status` say it."""
+        unheard = await self._journal.trouble(f"target {delivery.target}", error, delivery=delivery.id)
+        if unheard:
+            log.error("incident.unheard", incident=unheard.id, subject=unheard.subject, error=unheard.detail)
+        self.wake()

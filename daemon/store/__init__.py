@@ -1,13 +1,14 @@
 """The record: one SQLite database in the state folder, written by one thread.
 
 In this room: the database and its writer (database.py over connection.py); the journal (journal.py) of slots, runs,
-steps and deliveries (slots.py, runs.py, outbox.py) and the seam for another one (runstore.py); the tables (sql/,
-tables.py); the lock on the state folder (lock.py).
+steps, deliveries and incidents (slots.py, runs.py, outbox.py, incidents.py) and the seam for another one (runstore.py);
+the tables (sql/, tables.py); the lock on the state folder (lock.py).
 Not in this room: when a slot is due, what a run does, how a report is sent, what memory keeps.
 """
 
 from daemon.store.database import Database
+from daemon.store.incidents import Alerting
 from daemon.store.journal import Claim, Journal, RoutineState, SlotRow, Streak
 from daemon.store.lock import StateLock, lock_state
 
-__all__ = ["Claim", "Database", "Journal", "RoutineState", "SlotRow", "StateLock", "Streak", "lock_state"]
+__all__ = ["Alerting", "Claim", "Database", "Journal", "RoutineState", "SlotRow", "StateLock", "Streak", "lock_state"]

@@ -9,13 +9,14 @@ from datetime import datetime
 
 from daemon.errors import NotFound, Refused
 from daemon.models import Delivery, DeliveryStatus, Json, Report, Run, Status
+from daemon.store.incidents import Alerting, judge, over
 from daemon.store.part import Part
 from daemon.store.rows import Row, clean, moment, moment_or_none, stamp, stamp_or_none
 
 _DELIVERY = """
 SELECT o.id, o.run_id, r.routine, o.target, o.options, o.zone, o.status, o.attempts, o.next_at, o.receipt, o.error,
     o.created, r.slot, r.status, r.report, r.detail
-FROM outbox AS o JOIN run AS r ON r.id = o.run_id
+FROM outbox AS o LEFT JOIN run AS r ON r.id = o.run_id
 """
 
 
@@ -111,20 +112,32 @@ class Deliveries(Part):
             )
             if changed.rowcount == 0:
                 raise NotFound(f"there is no delivery {id_}")
+            if status is DeliveryStatus.DELIVERED:
+                (target,) = connection.execute("SELECT target FROM outbox WHERE id = ?", (id_,)).fetchone()
+                over(connection, f"target {target}", None, "UTC", self._clock())
 
         await self._db.write(work, durable=status is DeliveryStatus.DELIVERED)
 
 
-def enqueue(connection: sqlite3.Connection, run: Run, deliveries: Sequence[tuple[str, Json]], zone: str) -> None:
-    """Add a run's deliveries, in the transaction that ends it; a silent run's are only kept for the record."""
+def enqueue(
+    connection: sqlite3.Connection,
+    run: Run,
+    deliveries: Sequence[tuple[str, Json]],
+    zone: str,
+    alerting: Alerting = Alerting(),  # noqa: B008  frozen
+) -> None:
+    """Add a run's deliveries, in the transaction that ends it; what is not to be sent is kept for the record."""
     assert run.ended is not None  # noqa: S101  the caller has just ended it
     now = stamp(run.ended)
-    status, due = (DeliveryStatus.SUPPRESSED, None) if run.silent else (DeliveryStatus.PENDING, now)
     connection.executemany(
-        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, error)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [
-            (run.id, target, json.dumps(options, separators=(",", ":")), zone, status, now, due)
-            for target, options in deliveries
+            (
+                *(run.id, target, json.dumps(options, separators=(",", ":")), zone, status, now),
+                *(now if status is DeliveryStatus.PENDING else None, why),
+            )
+            for target, options, status, why in judge(connection, run, deliveries, zone, alerting)
         ],
     )
 
@@ -136,8 +149,8 @@ def _delivery_of(row: Row) -> Delivery:
     ) = row  # fmt: skip
     return Delivery(
         id=id_,
-        run=run,
-        routine=routine,
+        run=run or "",
+        routine=routine or "",
         target=target,
         options=json.loads(options),
         status=DeliveryStatus(status),
@@ -147,10 +160,10 @@ def _delivery_of(row: Row) -> Delivery:
         receipt=receipt,
         error=error,
         report=Report(
-            run=run,
-            routine=routine,
-            slot=moment(slot),
-            status=Status(run_status),
+            run=run or "",
+            routine=routine or "",
+            slot=moment(created if slot is None else slot),
+            status=Status(run_status or Status.SUCCEEDED),
             text=report if report is not None else detail or "",
             scheduled_zone=zone,
         ),

@@ -19,8 +19,8 @@ from datetime import datetime
 from daemon.errors import DaemonError, Fenced, NotFound, Refused, StoreFull
 from daemon.models import MOVES, Json, Reason, Run, Status, Step
 from daemon.store.database import Database
+from daemon.store.incidents import Alerting, Incidents
 from daemon.store.outbox import enqueue
-from daemon.store.part import Part
 from daemon.store.rows import (
     RUN,
     STEP,
@@ -84,11 +84,18 @@ RETURNING {RUN}
 """
 
 
-class Runs(Part):
+class Runs(Incidents):
     """Runs and their steps."""
 
-    def __init__(self, db: Database, *, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        db: Database,
+        *,
+        clock: Callable[[], datetime],
+        alerting: Alerting = Alerting(),  # noqa: B008  frozen
+    ) -> None:
         super().__init__(db, clock=clock)
+        self.alerting = alerting
         self.when_ended: Callable[[Run], None] = lambda run: None
         """Is told of each end as soon as it is safe; whoever misses one finds it in the record."""
         # run → (fence under which this process took it, number of the next step)
@@ -179,7 +186,7 @@ class Runs(Part):
             final = _leave(connection, ended, expected)
             if final.status is Status.SKIPPED:
                 connection.execute("UPDATE slot SET outcome = 'skipped', reason = ? WHERE run_id = ?", (reason, run.id))
-            enqueue(connection, final, deliveries, zone)
+            enqueue(connection, final, deliveries, zone, self.alerting)
             return final
 
         final = await self._db.write(work, durable=True)

@@ -239,7 +239,7 @@ class DeliveryRow(Table, table=True):
     )
 
     id: int | None = _column(Integer, primary_key=True, default=None)
-    run_id: str = _column(Text, foreign_key="run.id", ondelete="CASCADE")
+    run_id: str | None = _column(Text, default=None, foreign_key="run.id", ondelete="CASCADE")
     target: str = _column(Text)
     options: Json = _column(Options)
     zone: str = _column(Text)
@@ -249,3 +249,27 @@ class DeliveryRow(Table, table=True):
     next_at: datetime | None = _column(Moment, default=None)
     receipt: str | None = _column(Text, default=None)
     error: str | None = _column(Text, default=None)
+
+
+class IncidentRow(Table, table=True):
+    """Something that is wrong; see models.Incident."""
+
+    __tablename__ = "incident"
+    __table_args__ = (
+        Index("incident_open", "subject", "signature", unique=True, sqlite_where=text("closed IS NULL")),
+        Index("incident_closed", "closed", "seen"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: int | None = _column(Integer, primary_key=True, default=None)
+    subject: str = _column(Text)
+    signature: str = _column(Text)
+    detail: str = _column(Text)
+    opened: datetime = _column(Moment)
+    seen: datetime = _column(Moment)
+    count: int = _column(Integer, "1", default=1)
+    told: datetime | None = _column(Moment, default=None)
+    targets: str = _column(Text, "'[]'", default="[]")
+    acked: datetime | None = _column(Moment, default=None)
+    closed: datetime | None = _column(Moment, default=None)
+    run_id: str | None = _column(Text, default=None, foreign_key="run.id", ondelete="SET NULL")

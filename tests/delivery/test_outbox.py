@@ -136,7 +136,10 @@ async def test_what_cannot_be_helped_is_given_up_at_once(journal, ended, outbox_
         await outbox_of(log=Target(DeliveryFailed("no such place", retry=False))).flush()
     [delivery] = await journal.deliveries()
     assert (delivery.status, delivery.error) == (DeliveryStatus.FAILED, "no such place")
-    assert [(line["event"], line["log_level"]) for line in logs] == [("delivery.failed", "error")]
+    assert [(line["event"], line["log_level"]) for line in logs] == [
+        ("delivery.failed", "error"),
+        ("incident.unheard", "error"),  # there is no other place to say it
+    ]
 
 
 async def test_after_a_day_of_trying_a_delivery_is_given_up(journal, ended, outbox_of, clock):

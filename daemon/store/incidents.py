@@ -1,0 +1,291 @@
+"""What is wrong and who has been told: one alert per cause, a reminder, one word when it is over.
+
+Theory of operation. A failure of a routine has a signature: its error without what differs from time to time. The first
+one opens an incident and is an alert. While the incident is open, further ones only count; what would have been sent is
+kept as suppressed, until a reminder is due. A success closes every incident of its routine, and whoever was alerted is
+told once. The same failure soon after is the same incident again: its row is opened anew, without a new alert. All of
+that is decided in the transaction that ends the run, so that no crash alerts twice or never.
+
+A target that takes nothing is an incident too; its alert goes to the other places that `[incidents] to` names.
+"""
+
+# ruff: noqa: S608  what is put into statements are constants of this room; values are bound
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from daemon.errors import NotFound
+from daemon.models import DeliveryStatus, Incident, Json, Run, Status
+from daemon.store.part import Part
+from daemon.store.rows import Row, clean, moment, moment_or_none, stamp
+from daemon.store.streaks import BY_HAND, FAILURES
+
+# These keep a record and call nobody: each of them is written, whatever is known already.
+RECORDS = ("file", "log")
+# A detail is a line; what is longer differs in its end from time to time.
+_LONGEST = 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alerting:
+    """When people are told again, and where those are told whose routine says nothing of it."""
+
+    remind: timedelta = timedelta(hours=24)
+    cool_down: timedelta = timedelta(hours=1)
+    to: tuple[str, ...] = ()
+
+
+_COLUMNS = "id, subject, signature, detail, opened, seen, count, told, targets, acked, closed, run_id"
+
+_NUMBER = re.compile(r"(?i)\b[0-9a-hjkmnp-tv-z]{26}\b|\b0x[0-9a-f]+\b|\b[0-9a-f]{8,}(?:-[0-9a-f]+)*\b|\d+(?:[.,:]\d+)*")
+
+
+def signature_of(error: str) -> str:
+    """Return what an error has in common with the next one of its kind: its words, without numbers and ids."""
+    return " ".join(_NUMBER.sub("#", error.lower()).split())[:_LONGEST]
+
+
+class Incidents(Part):
+    """Incidents, and the notices about them."""
+
+    alerting: Alerting = Alerting()
+    """As the config has it now."""
+
+    async def incidents(self, *, closed: bool = False, limit: int = 50) -> list[Incident]:
+        """Return the open incidents, the latest first; with `closed` those that are over as well."""
+        rest = f"{'' if closed else 'WHERE closed IS NULL'} ORDER BY closed IS NOT NULL, seen DESC, id DESC LIMIT ?"
+
+        def work(connection: sqlite3.Connection) -> list[Incident]:
+            return _found(connection, rest, (limit,))
+
+        return await self._db.read(work)
+
+    async def acknowledge(self, id_: int, *, known: Iterable[str]) -> Incident:
+        """Take note that a person knows of it: no more reminders until it is over. NotFound.
+
+        An incident of something that is not among the `known` subjects any more is over by that.
+        """
+        now, there = stamp(self._clock()), frozenset(known)
+
+        def work(connection: sqlite3.Connection) -> Incident:
+            connection.execute("UPDATE incident SET acked = coalesce(acked, ?) WHERE id = ?", (now, id_))
+            for incident in _found(connection, "WHERE id = ? AND closed IS NULL", (id_,)):
+                if incident.subject not in there:
+                    connection.execute("UPDATE incident SET closed = ?, targets = '[]' WHERE id = ?", (now, id_))
+            found = _found(connection, "WHERE id = ?", (id_,))
+            if not found:
+                raise NotFound(f"there is no incident {id_}; `agentctl incidents` shows those there are")
+            return found[0]
+
+        return await self._db.write(work, durable=True)
+
+    async def trouble(self, subject: str, error: str, *, delivery: int | None = None) -> Incident | None:
+        """Take note of trouble that is no run's; return the incident if nobody could be told of it.
+
+        With `delivery`, an alert that this target did not take goes to the next place.
+        """
+        now = self._clock()
+
+        def work(connection: sqlite3.Connection) -> Incident | None:
+            incident, alert = _happened(connection, subject, error, None, now, self.alerting)
+            places = self._next_places(connection)
+            if delivery is not None and places:
+                _hand_on(connection, delivery, places[0], now)
+            if not alert:
+                return None
+            _tell(connection, incident, places[:1], now)
+            if not places:
+                return incident
+            title = f"{_words(subject)} is in trouble"
+            text = f"{error}\n\nWhat goes there is kept and tried again for a day. `agentctl deliveries` shows it."
+            _notice(connection, places[0], "incident.opened", title, text, now, run=None)
+            return None
+
+        return await self._db.write(work, durable=True)
+
+    def _next_places(self, connection: sqlite3.Connection) -> list[str]:
+        """Return the places for alerts that are not broken themselves."""
+        broken = {row[0] for row in connection.execute("SELECT subject FROM incident WHERE closed IS NULL")}
+        return [name for name in self.alerting.to if f"target {name}" not in broken]
+
+
+Wanted = tuple[str, Json, DeliveryStatus, str | None]
+"""Where to, with which options, whether it is sent, and if not, why."""
+
+
+def judge(
+    connection: sqlite3.Connection, run: Run, deliveries: Sequence[tuple[str, Json]], zone: str, alerting: Alerting
+) -> list[Wanted]:
+    """Return what becomes of each delivery of a run's end, and keep the incidents of its routine."""
+    assert run.ended is not None  # noqa: S101  the caller has just ended it
+    subject = f"routine {run.routine}"
+    sent = DeliveryStatus.SUPPRESSED if run.silent else DeliveryStatus.PENDING
+    plain: list[Wanted] = [(target, options, sent, None) for target, options in deliveries]
+    if run.status is Status.SUCCEEDED:
+        over(connection, subject, run, zone, run.ended)
+        return plain
+    if run.status not in FAILURES or run.trigger in BY_HAND:
+        return plain
+    incident, alert = _happened(connection, subject, run.detail or run.status.value, run, run.ended, alerting)
+    calling = [target for target, options in deliveries if not _is_record(target, options)]
+    if not alert:
+        why = f"told already of incident {incident.id}; `agentctl incidents` shows it"
+        return [
+            each if _is_record(each[0], each[1]) else (each[0], each[1], DeliveryStatus.SUPPRESSED, why)
+            for each in plain
+        ]
+    others = [name for name in alerting.to if not calling and name not in dict(deliveries)]
+    told = {"incident": incident.id, "times": incident.count, "since": incident.opened.isoformat()}
+    facts = next((options for _, options in deliveries), {})
+    extra = [(name, {k: v for k, v in facts.items() if k != "path"}, sent, None) for name in others]
+    _tell(connection, incident, [*calling, *others], run.ended)
+    return [(target, {**options, **told}, status, why) for target, options, status, why in [*plain, *extra]]
+
+
+def _is_record(target: str, options: Json) -> bool:
+    return target in RECORDS or bool(options.get("path"))
+
+
+def _happened(
+    connection: sqlite3.Connection, subject: str, error: str, run: Run | None, now: datetime, alerting: Alerting
+) -> tuple[Incident, bool]:
+    """Count a failure; return its incident and whether people are to be told now."""
+    signature, error = signature_of(error), clean(error)
+    same = _found(
+        connection,
+        "WHERE subject = ? AND signature = ? AND (closed IS NULL OR closed >= ?)"
+        " ORDER BY closed IS NOT NULL, id DESC LIMIT 1",
+        (subject, signature, stamp(now - alerting.cool_down)),
+    )
+    run_id = run and run.id
+    if not same:
+        values = (subject, signature, error, stamp(now), stamp(now), run_id)
+        row = connection.execute(
+            "INSERT INTO incident (subject, signature, detail, opened, seen, run_id) VALUES (?, ?, ?, ?, ?, ?)"
+            f" RETURNING {_COLUMNS}",
+            values,
+        ).fetchone()
+        return _of(row), True
+    row = connection.execute(
+        "UPDATE incident SET count = count + 1, seen = ?, detail = ?, run_id = coalesce(?, run_id), closed = NULL,"
+        f" acked = CASE WHEN closed IS NULL THEN acked END WHERE id = ? RETURNING {_COLUMNS}",
+        (stamp(now), error, run_id, same[0].id),
+    ).fetchone()
+    incident = _of(row)
+    due = incident.told is None or now - incident.told >= alerting.remind
+    return incident, due and incident.acked is None
+
+
+def _tell(connection: sqlite3.Connection, incident: Incident, targets: Iterable[str], now: datetime) -> None:
+    """Take note of who is told of an incident now."""
+    everybody = list(dict.fromkeys([*incident.targets, *targets]))
+    values = (stamp(now), json.dumps(everybody), incident.id)
+    connection.execute("UPDATE incident SET told = ?, targets = ? WHERE id = ?", values)
+
+
+def over(connection: sqlite3.Connection, subject: str, run: Run | None, zone: str, now: datetime) -> None:
+    """Close the incidents of a subject, and tell once those who were told of them."""
+    ended = _found(connection, "WHERE subject = ? AND closed IS NULL ORDER BY id", (subject,))
+    if not ended:
+        return
+    targets = dict.fromkeys(target for incident in ended for target in incident.targets)
+    # who was told is told once: should it come again soon, nobody hears of a second recovery
+    connection.execute(
+        "UPDATE incident SET closed = ?, targets = '[]' WHERE subject = ? AND closed IS NULL", (stamp(now), subject)
+    )
+    times = sum(incident.count for incident in ended)
+    since = min(incident.opened for incident in ended)
+    many = "once" if times == 1 else f"{times} times"
+    text = f"It had failed {many} since {{since}}: {ended[-1].detail}"
+    for target in targets:
+        _notice(
+            connection, target, "incident.recovered", f"{_words(subject)} works again", text, now, run=run, zone=zone,
+            since=since,
+        )  # fmt: skip
+
+
+def _notice(
+    connection: sqlite3.Connection,
+    target: str,
+    kind: str,
+    title: str,
+    text: str,
+    now: datetime,
+    *,
+    run: Run | None,
+    zone: str = "UTC",
+    since: datetime | None = None,
+) -> None:
+    """Put a message of our own into the outbox."""
+    options: Json = {"notice": kind, "title": title, "text": clean(text)}
+    if since is not None:
+        options["since"] = since.isoformat()
+    connection.execute(
+        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at)"
+        " VALUES (?, ?, ?, ?, 'pending', ?, ?)",
+        (run and run.id, target, json.dumps(options, separators=(",", ":")), zone, stamp(now), stamp(now)),
+    )
+
+
+def put_notice(
+    connection: sqlite3.Connection, targets: Iterable[str], kind: str, title: str, text: str, now: datetime
+) -> None:
+    """Send a message of our own to some targets."""
+    for target in targets:
+        _notice(connection, target, kind, title, text, now, run=None)
+
+
+def _hand_on(connection: sqlite3.Connection, delivery: int, place: str, now: datetime) -> None:
+    """Send an alert that its target does not take to another place as well, once."""
+    row = connection.execute(
+        "SELECT run_id, target, options, zone, created FROM outbox WHERE id = ?", (delivery,)
+    ).fetchone()
+    if row is None:
+        return
+    run_id, target, text, zone, created = row
+    options = json.loads(text)
+    if target == place or not (options.get("incident") or options.get("notice")) or options.get("instead_of"):
+        return
+    there = "SELECT options FROM outbox WHERE target = ? AND run_id IS ? AND created >= ?"
+    same = (options.get("incident"), options.get("title"))
+    for (other,) in connection.execute(there, (place, run_id, created)):
+        known = json.loads(other)
+        if (known.get("incident"), known.get("title")) == same:
+            return  # it went there anyway, or has been handed on at an earlier attempt
+    values = (run_id, place, json.dumps({**options, "instead_of": target}), zone, stamp(now), stamp(now))
+    connection.execute(
+        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at)"
+        " VALUES (?, ?, ?, ?, 'pending', ?, ?)",
+        values,
+    )
+
+
+def _words(subject: str) -> str:
+    return subject.removeprefix("routine ")
+
+
+def _found(connection: sqlite3.Connection, rest: str, values: Row) -> list[Incident]:
+    return [_of(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM incident {rest}", values)]
+
+
+def _of(row: Row) -> Incident:
+    id_, subject, signature, detail, opened, seen, count, told, targets, acked, closed, run = row
+    return Incident(
+        id=id_,
+        subject=subject,
+        signature=signature,
+        detail=detail,
+        opened=moment(opened),
+        seen=moment(seen),
+        count=count,
+        told=moment_or_none(told),
+        targets=tuple(json.loads(targets)),
+        acked=moment_or_none(acked),
+        closed=moment_or_none(closed),
+        run=run,
+    )
