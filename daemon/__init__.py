@@ -24,6 +24,7 @@ host.py         what runs find around themselves; chain.py the models they ask, 
 gather.py       facts collected before the first model call, and what changed in them
 agent/          prompt, loop, transcript: from a goal to a reply
 providers/      one file per model vendor behind one port
+money/          prices, caps, and a meter before every call
 functions/      registry, executor and discovery of what a model may call
 tools/          the functions that ship with us
 policy/         may this call run? deny > ask > allow

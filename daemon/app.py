@@ -34,10 +34,11 @@ from daemon.functions import FunctionRegistry
 from daemon.log import configure
 from daemon.memory import Memory
 from daemon.models import Json, Run, new_id
+from daemon.money import Purse, priced
 from daemon.policy import Policy
 from daemon.recollection import remember
 from daemon.redact import Secrets
-from daemon.routines import Loaded, against, load_folder
+from daemon.routines import Loaded, Routine, against, load_folder
 from daemon.store import Alerting, Database, Journal, lock_state
 from daemon.timer import system_timer
 from daemon.tools import files, finish, git, http_request, self_info, shell, sysinfo
@@ -75,6 +76,7 @@ class App:
     events: Events
     policy: Policy
     providers: Providers
+    purse: Purse
     registry: FunctionRegistry
     engine: RoutineEngine
     executor: LocalExecutor
@@ -119,6 +121,7 @@ class App:
                 app._retired = []
                 app.providers = Providers(config, place.env, place.secrets)
                 app.providers.get(config.provider)  # a missing key is told at start, not at 08:30
+                app.purse = Purse(app.journal, clock=app.clock, zone=lambda: app.zone, config=lambda: app.config)
                 app.registry = app._tools()
                 app.outbox = Outbox(journal=app.journal, channel=app._channel, clock=app.clock, redact=app.redact)
                 app.executor = LocalExecutor(
@@ -135,6 +138,7 @@ class App:
                     zone=app.zone.key,
                     timer=system_timer(app.clock, place.env),
                     workspace=workspace,
+                    afford=app._afford,
                 )
                 app.webhooks = Webhooks(app.engine, place.socket, place.env, place.secrets, config.hooks.group)
                 app.webhooks.sign_with(secret)
@@ -222,6 +226,13 @@ class App:
         settings = self.config.provider_config(name)
         return Lane(name=name, limit=settings.max_concurrency, asks=settings.kind != "offline")
 
+    async def _afford(self, routine: Routine) -> str | None:
+        """Return the cap that leaves no room for a run of this routine; None if there is room."""
+        name = routine.run.provider or self.config.provider
+        if name not in self.config.provider_names or self.config.provider_config(name).kind == "offline":
+            return None
+        return await self.purse.exhausted(routine, lambda: self.purse.prices.soon(name, routine.run.model))
+
     # --- what the control API and self_info ask ---
 
     async def cancel(self, run_id: str) -> Run:
@@ -278,6 +289,7 @@ class App:
             targets=lambda: self.config.target_names,
             log_file=self.place.log_file,
             memory=self.memory,
+            purse=self.purse,
             forgetting=Forgetting(self.memory, clock=self.clock.now, out_of_reach=self._out_of_reach()),
         )
 
@@ -311,7 +323,10 @@ class App:
         return await asyncio.to_thread(
             load_folder,
             config.routines_path,
-            rules=against(config.provider_names, self.registry.names(), targets=config.target_names),
+            rules=(
+                *against(config.provider_names, self.registry.names(), targets=config.target_names),
+                *priced(config),
+            ),
         )
 
     async def _check(self) -> Sequence[CheckView]:

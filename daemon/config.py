@@ -84,6 +84,35 @@ class AgentConfig(Table):
     """The language of its prompts and reports."""
 
 
+Dollars = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+
+
+class PriceConfig(Table):
+    """What a model costs, in US dollars per million tokens."""
+
+    input: Dollars
+    """What is sent."""
+    output: Dollars
+    """What is answered, thinking included."""
+    cache_read: Dollars | None = None
+    """What the vendor finds in its cache; by default as any input."""
+    cache_write: Dollars | None = None
+    """What it puts there; likewise."""
+
+
+class BudgetConfig(Table):
+    """What all runs together may use; looked at before each call."""
+
+    day: Dollars | None = None
+    """US dollars in a day, in the zone of `timezone`."""
+    month: Dollars | None = None
+    """US dollars in a month."""
+    day_tokens: int | None = Field(default=None, ge=1)
+    """Tokens in a day, input and output together."""
+    month_tokens: int | None = Field(default=None, ge=1)
+    """Tokens in a month."""
+
+
 class ProviderConfig(Table):
     """One model and the way to it."""
 
@@ -115,12 +144,15 @@ class ProviderConfig(Table):
     """Sent only where the model takes it."""
     max_tokens: int | None = Field(default=None, ge=1)
     """The longest answer, in tokens."""
+    price: PriceConfig | None = None
+    """What the model costs, where that is not known or you pay another price; 0 for one of your own."""
     replies: Items[str | JsonTable] = ()
     """Kind scripted: what it answers, in order."""
 
     def settings(self) -> dict[str, Any]:
         """Return what `create_provider` takes of this table; kind and key go their own ways."""
-        taken = self.model_dump(exclude={"kind", "api_key", "api_key_file", "api_key_env"}, exclude_defaults=True)
+        ours = {"kind", "api_key", "api_key_file", "api_key_env", "price"}
+        taken = self.model_dump(exclude=ours, exclude_defaults=True)
         return {**taken, "timeout": self.timeout.total_seconds(), "stall": self.stall.total_seconds()}
 
     def secret(
@@ -304,6 +336,7 @@ class Config(Table):
     agent: AgentConfig = AgentConfig()
     providers: dict[str, ProviderConfig] = Field(default_factory=dict)
     targets: dict[str, TargetConfig] = Field(default_factory=dict)
+    budget: BudgetConfig = BudgetConfig()
     daemon: DaemonConfig = DaemonConfig()
     control: ControlConfig = ControlConfig()
     incidents: IncidentsConfig = IncidentsConfig()

@@ -30,6 +30,7 @@ from daemon.clock import Clock, machine_id
 from daemon.due import next_moment
 from daemon.errands import Errands
 from daemon.errors import ConfigError, NotFound, Refused
+from daemon.hindrances import Afford, anything
 from daemon.ledger import AHEAD, SLICE, Ledger, sliced
 from daemon.models import Run, new_id
 from daemon.occasions import Occasions
@@ -56,6 +57,7 @@ class RoutineEngine:
         machine: str | None = None,
         host: str | None = None,
         workspace: Path = Path(),
+        afford: Afford = anything,
     ) -> None:
         self._clock, self._journal = clock, journal
         self.almanac = Almanac(
@@ -63,7 +65,9 @@ class RoutineEngine:
             machine=machine_id() if machine is None else machine,
             host=platform.node() if host is None else host,
         )
-        self._ledger = Ledger(journal=journal, submit=submit, cancel=cancel, clock=clock, almanac=self.almanac)
+        self._ledger = Ledger(
+            journal=journal, submit=submit, cancel=cancel, clock=clock, almanac=self.almanac, afford=afford
+        )
         self._occasions = Occasions(self._ledger, journal, clock)
         self._arrivals = Arrivals(self._ledger, self._occasions, journal, workspace, look_again=self._look_again)
         self._timer = timer

@@ -9,6 +9,7 @@ DaemonError
 ├── StoreFull              the disk took no more: nothing was lost, nothing was started
 │   └── StoreDamaged       the file holds nonsense in some place; what is derived can be made anew
 ├── ToolFailed             a tool could not do it; the model reads why and what came out so far
+├── OverBudget             a cap on money or tokens does not cover the next call
 ├── DeliveryFailed         a target did not take a report; the outbox tries again if that can help
 └── ProviderError          a model gave no answer
     ├── Retryable          asking again may help, after `retry_after` seconds if given
@@ -116,11 +117,23 @@ class DeliveryFailed(DaemonError):
         super().__init__(message)
 
 
+class OverBudget(DaemonError):
+    """A cap does not cover the next call; `rule` is the key that sets it, and what is left."""
+
+    def __init__(self, message: str, *, rule: str) -> None:
+        self.rule = rule
+        super().__init__(f"{message}: {rule}")
+
+
 class ProviderError(DaemonError):
-    """A model gave no answer."""
+    """A model gave no answer.
+
+    `unsure` says that the request was sent and that nobody knows what became of it: the vendor may charge for it.
+    """
 
     def __init__(self, message: str, *, request_id: str | None = None) -> None:
         self.request_id = request_id
+        self.unsure = False
         super().__init__(message)
 
 

@@ -1,12 +1,14 @@
 """What keeps a slot from starting though its time has come, each with the key that decides it.
 
-Everything here is told without a tool and without a model: pause, hours, rest after failures, gate and overlap.
+Everything here is told without a tool and without a model: pause, hours, rest after failures, gate, overlap and budget.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
 from daemon.definitions import format_duration
 from daemon.due import moments
@@ -42,6 +44,15 @@ def rule_of(reason: Reason, routine: Routine, state: RoutineState) -> str | None
         case Reason.NOT_BEFORE:
             first, most = format_duration(run.retry.backoff), format_duration(run.retry.max)
             return f'backoff = "{first}", doubling up to max = "{most}"'
+    return None
+
+
+Afford: TypeAlias = Callable[[Routine], Awaitable[str | None]]
+"""Asks which cap on money leaves no room for a run of a routine; None if there is room."""
+
+
+async def anything(_routine: Routine) -> str | None:
+    """Cap nothing."""
     return None
 
 

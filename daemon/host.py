@@ -21,13 +21,15 @@ from daemon.chain import Providers
 from daemon.clock import Clock
 from daemon.config import Config
 from daemon.delivery import Outbox
-from daemon.errors import DaemonError, ProviderError
+from daemon.errors import DaemonError, OverBudget, ProviderError
 from daemon.events import Events
 from daemon.functions import FunctionRegistry, ToolExecutor
 from daemon.memory import Memory, Segment
 from daemon.memory.tokens import estimate
 from daemon.models import Json, LLMResponse, Reply, Run, Status, Step, ToolContext, Usage, Verdict
+from daemon.money import Account, Meter, Purse
 from daemon.policy import Policy
+from daemon.providers import LLMProvider
 from daemon.redact import Secrets
 from daemon.routines import Routine
 from daemon.run import Recorder
@@ -58,6 +60,7 @@ class Rooms(Protocol):
     owner: str
     policy: Policy
     providers: Providers
+    purse: Purse
     registry: FunctionRegistry
     outbox: Outbox
 
@@ -140,7 +143,7 @@ class RunHost:
     async def agent_for(self, run: Run, routine: Routine, record: Recorder, deadline: float) -> Agent:
         """Return the agent of this run; one that was begun goes on from its steps."""
         spec, rooms = routine.run, self._rooms
-        provider, *fallback = rooms.providers.chain(routine)
+        provider, *fallback = self._metered(run, routine)
         offered = rooms.registry.names([*spec.tools, "finish"]) if spec.mode == "agent" else []
         return Agent(
             provider,
@@ -165,6 +168,15 @@ class RunHost:
             emit=lambda event: self.events.publish(run.id, {"routine": run.routine, **event}),
             redact=self.redact,
         )
+
+    def _metered(self, run: Run, routine: Routine) -> list[LLMProvider]:
+        """Return the models that a run may ask, each behind the meter of this run."""
+        rooms = self._rooms
+        account = Account(run=run.id, routine=run.routine, budget=routine.run.budget)
+        return [
+            provider if provider.kind == "offline" else Meter(provider, purse=rooms.purse, account=account)
+            for provider in rooms.providers.chain(routine)
+        ]
 
     def _tool_context(self, run: Run) -> ToolContext:
         language = self._rooms.config.agent.language
@@ -235,7 +247,7 @@ class RunHost:
 
     async def _summary(self, run: Run, routine: Routine, reply: Reply, pieces: Sequence[Segment]) -> LLMResponse | None:
         """Ask the model that answered for a summary, where there is one, something to sum up and budget left."""
-        chain = self._rooms.providers.chain(routine)
+        chain = self._metered(run, routine)
         provider = next((each for each in chain if each.name == run.provider), chain[0])
         if provider.kind == "offline" or reply.silent or reply.status is not Status.SUCCEEDED or len(pieces) < 2:
             return None
@@ -246,7 +258,7 @@ class RunHost:
         try:
             async with asyncio.timeout(PATIENCE):
                 return await provider.chat(messages, max_tokens=ANSWER_TOKENS, routine=run.routine)
-        except (ProviderError, TimeoutError) as error:
+        except (ProviderError, OverBudget, TimeoutError) as error:
             log.warning("memory.not_summarised", error=self.redact(str(error)) or "no answer in time")
             return None
 

@@ -20,7 +20,7 @@ from daemon.almanac import Almanac, starts_by_itself
 from daemon.clock import Clock
 from daemon.due import Settled, Stretch, apart, settle, skipped
 from daemon.errors import NotFound, Refused
-from daemon.hindrances import Gates, Hindrance, rule_of
+from daemon.hindrances import Afford, Gates, Hindrance, anything, rule_of
 from daemon.models import Outcome, Reason, Run, Status
 from daemon.patience import Patience
 from daemon.routines import Routine
@@ -55,8 +55,9 @@ class Ledger:
         cancel: Callable[[str], Awaitable[object]],
         clock: Clock,
         almanac: Almanac,
+        afford: Afford = anything,
     ) -> None:
-        self._journal, self._submit, self._cancel = journal, submit, cancel
+        self._journal, self._submit, self._cancel, self.afford = journal, submit, cancel, afford
         self._clock, self._almanac = clock, almanac
         self.up_since = clock.now()
         self.routines: Mapping[str, Routine] = {}
@@ -316,7 +317,10 @@ class Ledger:
             return self._hindered(name, Reason.NOT_BEFORE)
         if key := await self._gates.closed_by(routine, self.schedules[name], self.states[name], now):
             return Hindrance(reason=Reason.GATE, rule=key)
-        return self._hindered(name, Reason.OVERLAP) if overlaps(routine, await self.active(name)) else None
+        if overlaps(routine, await self.active(name)):
+            return self._hindered(name, Reason.OVERLAP)
+        cap = await self.afford(routine)
+        return Hindrance(reason=Reason.BUDGET, rule=cap) if cap else None
 
     def _hindered(self, name: str, reason: Reason) -> Hindrance:
         return Hindrance(reason=reason, rule=rule_of(reason, self.routines[name], self.states[name]))

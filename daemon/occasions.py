@@ -71,10 +71,15 @@ class Occasions:
     # --- by hand, at first sight, at the start of the daemon
 
     async def run_now(self, name: str, *, event: str, trigger: str) -> Run:
-        """Start a run by an event, which gets the same run however often it comes. Refused for an overlap.
+        """Start a run by an event, which gets the same run however often it comes.
 
-        Unlike all the rest here, it opens the ledger itself.
+        Refused where a run of it is under way, or where it may spend no more. Unlike all the rest here, it opens the
+        ledger itself.
         """
+        if cap := await self._ledger.afford(self._ledger.routines[name]):
+            if earlier := await self._journal.run_of_event(name, event):
+                return earlier
+            raise Refused(f"{name} may spend no more for now: {cap}; agentctl usage shows what was spent")
         most, now = most_beside(self._ledger.routines[name]), self._clock.now()
         async with self._ledger.beside() if most is not None else self._ledger.open():
             if most is None:  # those under way are to be cancelled

@@ -13,6 +13,7 @@ from shlex import join
 from daemon.config import CHANNELS, Config, load_config
 from daemon.definitions import display, read_toml
 from daemon.errors import ConfigError, Fault
+from daemon.money import priced
 from daemon.places import find_state, looked_at, user_home
 from daemon.policy import Policy
 from daemon.providers import create_provider
@@ -77,7 +78,8 @@ def examine(file: Path, *, env: Mapping[str, str], state: Path, tools: Collectio
     except ConfigError as error:
         found.faults += error.faults
     try:
-        loaded = load_folder(config.routines_path, rules=against(providers, tools, targets=targets))
+        rules = (*against(providers, tools, targets=targets), *priced(config))
+        loaded = load_folder(config.routines_path, rules=rules)
     except ConfigError as error:
         found.faults += error.faults
         return found

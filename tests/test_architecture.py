@@ -21,7 +21,7 @@ FLOORS = (
     "config due reload watching",
     "delivery functions injection memory policy providers routines sandbox",
     "almanac hindrances patience",
-    "archive chain forget ledger mirror recollection summary tools why",
+    "archive chain forget ledger mirror money recollection summary tools why",
     "agent",
     "gather",
     "run",
@@ -43,6 +43,7 @@ HOSTS = {
     "apscheduler": "engine",
     "certifi": "tools",
     "httpcore": "tools",
+    "genai_prices": "money",
     "httpx": "delivery memory providers",
     "idna": "policy",
     "httpx2": "providers",
@@ -61,11 +62,24 @@ HOSTS = {
 
 # What the client must not drag in: it starts for every `agentctl list`, and most of its time is imports.
 HEAVY = frozenset(
-    ["anthropic", "apscheduler", "httpx", "httpx2", "jinja2", "openai", "pydantic", "sqlalchemy", "sqlmodel"]
+    [
+        "anthropic",
+        "apscheduler",
+        "genai_prices",
+        "httpx",
+        "httpx2",
+        "jinja2",
+        "openai",
+        "pydantic",
+        "sqlalchemy",
+        "sqlmodel",
+    ]
 )
 
 # What the idle daemon does without until a run needs it.
-LATER = frozenset(["anthropic", "apprise", "httpcore", "httpx", "httpx2", "openai", "sqlalchemy", "sqlmodel"])
+LATER = frozenset(
+    ["anthropic", "apprise", "genai_prices", "httpcore", "httpx", "httpx2", "openai", "sqlalchemy", "sqlmodel"]
+)
 
 # `except Exception` is at home around one tool call (the model must hear of it) and around one background task (the
 # daemon must survive it). What is caught in a thread and raised again where somebody awaits it is not swallowed.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from daemon.agent.texts import say
+from daemon.errors import OverBudget
 from daemon.models import Reply, Status, Usage
 
 if TYPE_CHECKING:
@@ -80,7 +81,11 @@ async def converse(talk: Conversation) -> Reply:
         elif _stalled(transcript):
             talk.nudge(say("nudge", talk.language))
         else:
-            await talk.ask()
+            try:
+                await talk.ask()
+            except OverBudget as error:
+                talk.flush()
+                return _capped(talk, "cap_money", error.rule)
 
 
 def settle(talk: Conversation) -> Reply | None:
@@ -159,7 +164,7 @@ def _finished(talk: Conversation, call: Json) -> Reply:
     return _reply(talk, text or reason, Status.SUCCEEDED)
 
 
-def _capped(talk: Conversation, key: str, limit: int | None) -> Reply:
+def _capped(talk: Conversation, key: str, limit: int | str | None) -> Reply:
     note = say(key, talk.language, limit=limit)
     content = f"{talk.transcript.last_text.strip()}\n\n{note}".strip()
     return _reply(talk, content, Status.FAILED, detail=note.strip("[]"))

@@ -19,6 +19,7 @@ MESSAGES: dict[str, dict[str, str]] = {
         "cap_iterations": "[stopped: {limit} iterations reached without a final answer]",
         "cap_tool_calls": "[stopped: {limit} tool calls reached without a final answer]",
         "cap_tokens": "[stopped: the budget of {limit} tokens does not cover another call]",
+        "cap_money": "[stopped: a cap on spending does not cover another call ({limit})]",
         "cap_length": "[cut: the answer reached the model's output limit]",
     },
     "zh": {
@@ -33,6 +34,7 @@ MESSAGES: dict[str, dict[str, str]] = {
         "cap_iterations": "[已停止:达到 {limit} 次迭代仍无最终回答]",
         "cap_tool_calls": "[达到最大工具调用次数 {limit}]",
         "cap_tokens": "[已停止:{limit} 个 token 的预算不足以再次调用]",
+        "cap_money": "[已停止:支出上限不足以再次调用({limit})]",
         "cap_length": "[已截断:回答达到模型的输出上限]",
     },
 }

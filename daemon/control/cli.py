@@ -187,6 +187,12 @@ VERBS = {
         "say that you know of an incident: no more reminders until it is over",
         (("id",), {"metavar": "ID", "type": int, "help": "its number, as `agentctl incidents` shows it"}),
     ),
+    "usage": Verb(
+        verbs.usage,
+        "what models were paid: calls, tokens, dollars; where the caps stand",
+        (("--by",), {"metavar": "KEY", "default": "routine", "help": "routine (default), model or day"}),
+        (("--days",), {"metavar": "N", "type": int, "default": 30, "help": "of the last so many days; default 30"}),
+    ),
     "memory": Verb(verbs.memory, "search what runs left behind; forget, pin, export it", raw=True),
     "new": Verb(verbs.new, 'write a routine: new NAME "weekdays at 9am", without a daemon too', raw=True),
     "top": Verb(verbs.top, "what runs, waits and is next, live; q quits"),

@@ -157,6 +157,8 @@ def _usage(page: Page, run: Mapping[str, Any]) -> None:
     reasoning = f", {usage['reasoning']:,} of them reasoning" if usage["reasoning"] else ""
     page.say(f"  {usage['input']:,} tokens in{cached}")
     page.say(f"  {usage['output']:,} tokens out{reasoning}, in {counted(run['iterations'], 'iteration')}")
+    if run.get("usd") is not None:
+        page.say(f"  ${run['usd']:.4f}")
 
 
 def _deliveries(page: Page, run: Mapping[str, Any]) -> None:

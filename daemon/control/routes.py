@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
-from daemon.control import incidents, memory
+from daemon.control import incidents, memory, money
 from daemon.control.binding import Between, Limit, Offset
 from daemon.control.plans import (
     FIRES_SHOWN,
@@ -294,6 +294,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/deliveries/{id}/retry", retry_delivery),
     ("POST", "/v1/deliveries/{id}/drop", drop_delivery),
     *incidents.ROUTES,
+    ("GET", "/v1/usage", money.show_usage),
     *memory.ROUTES,
     ("GET", "/v1/doctor", examine),
     ("POST", "/v1/reload", reload),
@@ -342,4 +343,5 @@ async def _delivery_words(surface: Surface, runs: Sequence[Run]) -> dict[str, st
 async def _view(surface: Surface, run: Run) -> RunView:
     deliveries = await surface.journal.deliveries(run=run.id) if run.status.ended else ()
     given = await surface.journal.input_of(run.id) if run.event is not None else None
-    return run_view(run, deliveries, surface.executor.queue_position(run.id), given)
+    usd = await surface.journal.paid_for(run.id) if run.usage.total else None
+    return run_view(run, deliveries, surface.executor.queue_position(run.id), given, usd=usd)

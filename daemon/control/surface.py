@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from daemon.forget import Forgetting
     from daemon.memory import Memory
     from daemon.models import Run
+    from daemon.money import Purse
     from daemon.routines import Routine
     from daemon.schedule import Schedule
     from daemon.store import Journal, RoutineState
@@ -82,4 +83,5 @@ class Surface:
     """Why a routine does not start on this machine; empty if it does."""
     log_file: Path | None = None
     memory: Memory | None = None
+    purse: Purse | None = None
     forgetting: Forgetting | None = None

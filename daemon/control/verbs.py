@@ -402,6 +402,13 @@ def resume(call: Call) -> int:
     return DONE
 
 
+def usage(call: Call) -> int:
+    """Sum up what models were paid."""
+    from daemon.control.usage import usage as act
+
+    return act(call)
+
+
 def memory(call: Call) -> int:
     """Do something with what runs left behind."""
     from daemon.control.remember import main

@@ -128,6 +128,8 @@ class RunView(RunBrief):
     deliveries: list[DeliveryView]
     position: int | None
     """How many runs stand before it, while it waits for room."""
+    usd: float | None
+    """What its models were paid, where all their prices are known."""
 
 
 class StepView(TypedDict):
@@ -368,7 +370,14 @@ def run_brief(run: Run, delivery: str | None) -> RunBrief:
     )
 
 
-def run_view(run: Run, deliveries: Sequence[Delivery], position: int | None, given: Any = None) -> RunView:
+def run_view(
+    run: Run,
+    deliveries: Sequence[Delivery],
+    position: int | None,
+    given: Any = None,
+    *,
+    usd: float | None = None,
+) -> RunView:
     return RunView(
         **run_brief(run, in_a_word(delivery.status for delivery in deliveries)),
         event=run.event,
@@ -385,6 +394,7 @@ def run_view(run: Run, deliveries: Sequence[Delivery], position: int | None, giv
         iterations=run.iterations,
         deliveries=[delivery_view(delivery) for delivery in deliveries],
         position=position if run.status is Status.QUEUED else None,
+        usd=usd,
     )
 
 

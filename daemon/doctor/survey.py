@@ -85,6 +85,7 @@ class _Definitions:
 
 def _definitions(file: Path) -> _Definitions:
     from daemon.config import load_config
+    from daemon.money import priced
     from daemon.policy import Policy
     from daemon.routines import against, load_folder
 
@@ -98,7 +99,8 @@ def _definitions(file: Path) -> _Definitions:
     except ConfigError as error:
         policy = error.faults
     try:
-        loaded = load_folder(config.routines_path, rules=against(config.provider_names, targets=config.target_names))
+        rules = (*against(config.provider_names, targets=config.target_names), *priced(config))
+        loaded = load_folder(config.routines_path, rules=rules)
     except ConfigError as error:
         return _Definitions(config=config, policy_faults=policy, routine_faults=error.faults)
     broken = tuple(fault for error in loaded.faults.values() for fault in error.faults)

@@ -56,6 +56,11 @@ class LLMProvider(ABC):
         """Tell whether the model can be offered tools."""
 
     @property
+    def max_tokens(self) -> int | None:
+        """How long an answer may be where the caller does not say; None if nobody has."""
+        return None
+
+    @property
     @abstractmethod
     def model_name(self) -> str:
         """Name the model as its vendor does."""

@@ -32,6 +32,7 @@ from daemon.providers.wire.base import Pieces, Question, Wire
 from daemon.providers.wire.sse import Event, Reader
 
 T = TypeVar("T")
+E = TypeVar("E", bound=ProviderError)
 log = structlog.get_logger()
 
 # Long enough for a slow network, short enough that a wrong address does not use up a run's time.
@@ -99,6 +100,10 @@ class VendorProvider(LLMProvider):
     def model_name(self) -> str:
         return self._model
 
+    @property
+    def max_tokens(self) -> int | None:
+        return self._max_tokens
+
     def supports_function_calling(self) -> bool:
         return self.capabilities.tools
 
@@ -154,9 +159,10 @@ class VendorProvider(LLMProvider):
                         yield Chunk(delta=response.content, thinking=response.reasoning)
                     else:
                         pieces = self.wire.pieces()
-                        async for chunk in self._chunks(incoming, pieces):
-                            yield chunk
-                        response = self._together(incoming, pieces, question)
+                        with _unsure_from_here():
+                            async for chunk in self._chunks(incoming, pieces):
+                                yield chunk
+                            response = self._together(incoming, pieces, question)
         self._tell(response, start)
         yield Chunk(response=response)
 
@@ -230,7 +236,7 @@ class VendorProvider(LLMProvider):
             async with asyncio.timeout(self._timeout):
                 return await self._post(self.wire.path, body)
         except TimeoutError:
-            raise Transport(f"no answer within {self._timeout:g} s") from None
+            raise unsure(Transport(f"no answer within {self._timeout:g} s")) from None
 
     @asynccontextmanager
     async def _begun(self, body: bytes) -> AsyncIterator[Incoming]:
@@ -240,7 +246,7 @@ class VendorProvider(LLMProvider):
                 async with asyncio.timeout(self._timeout):
                     incoming = await stack.enter_async_context(self._stream(self.wire.path, body))
             except TimeoutError:
-                raise Transport(f"no answer within {self._timeout:g} s") from None
+                raise unsure(Transport(f"no answer within {self._timeout:g} s")) from None
             yield incoming
 
     async def _patiently(self, incoming: Incoming) -> AsyncGenerator[bytes, None]:
@@ -252,7 +258,7 @@ class VendorProvider(LLMProvider):
                     async with asyncio.timeout(patience):
                         piece = await anext(pieces, None)
                 except TimeoutError:
-                    raise Transport(f"the answer stood still for {patience:g} s") from None
+                    raise unsure(Transport(f"the answer stood still for {patience:g} s")) from None
                 if piece is None:
                     return
                 patience = self._stall
@@ -354,7 +360,23 @@ def broken(error: BaseException, host: str) -> Transport:
     said = str(causes[-1]) or type(causes[-1]).__name__
     if names & {"ConnectError", "ConnectTimeout", "ProxyError", "PoolTimeout"}:
         return Transport(f"no connection to {host}: {said}")
-    return Transport(f"the connection to {host} broke off: {said}")
+    return unsure(Transport(f"the connection to {host} broke off: {said}"))
+
+
+def unsure(error: E) -> E:
+    """Mark an error of which nobody knows whether the vendor worked for it."""
+    error.unsure = True
+    return error
+
+
+@contextmanager
+def _unsure_from_here() -> Iterator[None]:
+    """Mark what goes wrong once an answer has begun."""
+    try:
+        yield
+    except ProviderError as error:
+        error.unsure = True
+        raise
 
 
 def _required(value: str | None, name: str, key: str, hint: str) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from pydantic import AwareDatetime, BeforeValidator, Field, PlainSerializer
 
 from daemon import crontab, watching
-from daemon.config import Name, Zone
+from daemon.config import Dollars, Name, Zone
 from daemon.definitions import (
     Duration,
     Items,
@@ -151,10 +151,16 @@ class Retry(Table):
 
 
 class Budget(Table):
-    """What one run may use."""
+    """What may be used; looked at before each call."""
 
     tokens: Count | None = None
-    """Input and output together."""
+    """Of one run, input and output together."""
+    usd: Dollars | None = None
+    """Of one run, in US dollars."""
+    day: Dollars | None = None
+    """Of all runs of this routine in a day, in US dollars."""
+    month: Dollars | None = None
+    """Likewise in a month."""
 
 
 class RunSpec(Table):

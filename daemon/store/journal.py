@@ -17,13 +17,14 @@ from daemon.store.outbox import Deliveries
 from daemon.store.runs import Runs
 from daemon.store.runstore import RunStore
 from daemon.store.slots import Claim, RoutineState, SlotRow, Slots
+from daemon.store.spending import Spending
 from daemon.store.streaks import Streak, Streaks
 
 __all__ = ["Claim", "Day", "Journal", "RoutineState", "SlotRow", "Streak"]
 
 
-class Journal(Slots, Occasions, Runs, Streaks, Days, Deliveries, RunStore):
-    """The record of slots (slots.py), events (occasions.py), runs and steps (runs.py) and deliveries (outbox.py)."""
+class Journal(Slots, Occasions, Runs, Streaks, Days, Deliveries, Spending, RunStore):
+    """The record of slots, events (occasions.py), runs and steps, deliveries (outbox.py) and money (spending.py)."""
 
     def remember(self, key: str, value: str) -> asyncio.Future[None]:
         """Keep a small fact over restarts."""

@@ -228,6 +228,27 @@ class StepRow(Table, table=True):
     body: Json = _column(Body)
 
 
+class SpendingRow(Table, table=True):
+    """One call to a model; see spending.Spent."""
+
+    __tablename__ = "spending"
+    __table_args__ = (Index("spending_at", "at"), Index("spending_run", "run_id"))
+
+    id: int | None = _column(Integer, primary_key=True, default=None)
+    at: datetime = _column(Moment)
+    run_id: str = _column(Text)
+    routine: str = _column(Text)
+    provider: str = _column(Text)
+    model: str = _column(Text)
+    outcome: str = _column(Text)
+    input: int = _column(Integer, "0", default=0)
+    cache_read: int = _column(Integer, "0", default=0)
+    cache_write: int = _column(Integer, "0", default=0)
+    output: int = _column(Integer, "0", default=0)
+    reasoning: int = _column(Integer, "0", default=0)
+    cost: int | None = _column(_Long, default=None)
+
+
 class DeliveryRow(Table, table=True):
     """One report on its way to one target; see models.Delivery."""
 

@@ -1,0 +1,173 @@
+"""What models were paid: one row per call, written before it where a cap depends on it, else after.
+
+A row that still says `asked` when nobody asks any more is of a process that died in the middle: what the call may have
+come to at most is what it counts for.
+"""
+
+# ruff: noqa: S608  what is put into statements are constants of this file; values are bound
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from zoneinfo import ZoneInfo
+
+from daemon.models import Usage
+from daemon.store.part import Part
+from daemon.store.rows import moment, stamp
+
+
+class Called(StrEnum):
+    """How a call to a model ended."""
+
+    ASKED = "asked"
+    ANSWERED = "answered"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spent:
+    """One call to a model."""
+
+    at: datetime
+    run: str
+    routine: str
+    provider: str
+    model: str
+    outcome: Called
+    usage: Usage
+    cost: int | None
+    """Billionths of a dollar."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sum:
+    """What some calls came to."""
+
+    key: str
+    calls: int
+    failed: int
+    """Of these, how many gave no answer."""
+    usage: Usage
+    cost: int
+    unpriced: int
+    """Of these, how many have no known price."""
+
+    @classmethod
+    def of(cls, key: str, parts: Sequence[Sum]) -> Sum:
+        """Return several sums as one."""
+        usage = Usage()
+        for each in parts:
+            usage += each.usage
+        return cls(
+            key=key,
+            calls=sum(each.calls for each in parts),
+            failed=sum(each.failed for each in parts),
+            usage=usage,
+            cost=sum(each.cost for each in parts),
+            unpriced=sum(each.unpriced for each in parts),
+        )
+
+
+_COLUMNS = "at, run_id, routine, provider, model, outcome, input, cache_read, cache_write, output, reasoning, cost"
+_INSERT = f"INSERT INTO spending ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_UPDATE = (
+    "UPDATE spending SET outcome = ?, input = ?, cache_read = ?, cache_write = ?, output = ?, reasoning = ?, cost = ?"
+    " WHERE id = ?"
+)
+_QUARTER = 900_000_000  # microseconds
+_KEYS = {"routine": "routine", "model": "model", "day": "at"}
+_SUMS = (
+    "count(*), sum(outcome IN ('failed', 'unknown', 'asked')), sum(input), sum(cache_read), sum(cache_write),"
+    " sum(output), sum(reasoning), sum(cost), sum(cost IS NULL)"
+)
+
+
+class Spending(Part):
+    """The calls to models."""
+
+    async def reserve(self, spent: Spent) -> int:
+        """Write down a call that is about to be made; return its number."""
+        values = _values(spent)
+
+        def work(connection: sqlite3.Connection) -> int:
+            return connection.execute(_INSERT, values).lastrowid or 0
+
+        return await self._db.write(work)
+
+    def spend(self, spent: Spent, number: int | None = None) -> asyncio.Future[None]:
+        """Write down how a call ended; it may be left un-awaited. `number` is the one `reserve` gave."""
+        values = _values(spent)
+
+        def work(connection: sqlite3.Connection) -> None:
+            if number is None:
+                connection.execute(_INSERT, values)
+            else:
+                connection.execute(_UPDATE, (*values[5:], number))
+
+        return self._db.submit(work)
+
+    async def spent_by_run(self, run: str) -> int:
+        """Return what a run has cost so far."""
+        query = "SELECT coalesce(sum(cost), 0) FROM spending WHERE run_id = ?"
+        return await self._db.read(lambda connection: int(connection.execute(query, (run,)).fetchone()[0]))
+
+    async def paid_for(self, run: str) -> float | None:
+        """Return what a run cost in dollars; None if one of its calls has no known price, or none is written down."""
+        query = "SELECT sum(cost), count(*) FROM spending WHERE run_id = ? HAVING count(*) = count(cost)"
+
+        def work(connection: sqlite3.Connection) -> float | None:
+            row = connection.execute(query, (run,)).fetchone()
+            return row[0] / 1e9 if row and row[1] else None
+
+        return await self._db.read(work)
+
+    async def spent_since(self, since: datetime) -> dict[str, tuple[int, int]]:
+        """Return the cost and the tokens of each routine's calls since then."""
+        query = (
+            "SELECT routine, coalesce(sum(cost), 0), sum(input + output) FROM spending WHERE at >= ? GROUP BY routine"
+        )
+
+        def work(connection: sqlite3.Connection) -> dict[str, tuple[int, int]]:
+            rows = connection.execute(query, (stamp(since),))
+            return {routine: (cost, tokens) for routine, cost, tokens in rows}
+
+        return await self._db.read(work)
+
+    async def sums(self, by: str, *, since: datetime, zone: ZoneInfo) -> list[Sum]:
+        """Return what was spent since then by routine, model or day, the dearest first, days in their order."""
+        # days are those of a zone, of which SQLite knows nothing; a quarter of an hour is of one day in every zone
+        key = f"at / {_QUARTER}" if by == "day" else _KEYS[by]
+        query = f"SELECT {key}, {_SUMS} FROM spending WHERE at >= ? GROUP BY 1"
+
+        def work(connection: sqlite3.Connection) -> list[Sum]:
+            return [_sum(*row) for row in connection.execute(query, (stamp(since),))]
+
+        found = await self._db.read(work)
+        if by != "day":
+            return sorted(found, key=lambda each: (-each.cost, -each.usage.total, each.key))
+        days: dict[str, list[Sum]] = {}
+        for each in found:
+            day = moment(int(each.key) * _QUARTER).astimezone(zone).date().isoformat()
+            days.setdefault(day, []).append(each)
+        return [Sum.of(day, days[day]) for day in sorted(days)]
+
+
+def _values(spent: Spent) -> tuple[object, ...]:
+    usage = spent.usage
+    return (
+        stamp(spent.at), spent.run, spent.routine, spent.provider, spent.model, spent.outcome,
+        usage.input, usage.cache_read, usage.cache_write, usage.output, usage.reasoning, spent.cost,
+    )  # fmt: skip
+
+
+def _sum(
+    key: object, calls: int, failed: int, input_: int, read: int, write: int, output: int, reasoning: int,
+    cost: int | None, unpriced: int,
+) -> Sum:  # fmt: skip
+    usage = Usage(input=input_, cache_read=read, cache_write=write, output=output, reasoning=reasoning)
+    return Sum(key=str(key), calls=calls, failed=failed, usage=usage, cost=cost or 0, unpriced=unpriced)
