@@ -90,7 +90,7 @@ def test_a_secret_of_webhooks_that_cannot_be_used_is_told(folder: Path) -> None:
 
 
 def test_a_tool_that_does_not_exist_is_told_when_the_tools_are_known(folder: Path) -> None:
-    found = examine(folder / "config.toml", env={}, state=folder, tools={"sysinf", "file_list", "file_read"})
+    found = examine(folder / "config.toml", env={}, state=folder, tools={"sysinf", "git", "file_list", "file_read"})
     assert {fault.key for fault in found.faults} == {"gather[0].tool"}
 
 
