@@ -43,6 +43,7 @@ new.py          a routine file, written for a person
 webhooks.py     the door for strangers, opened when a routine wants one
 app.py          everything wired by hand
 life.py         the life of the process
+banner.py offer.py   what a person reads and is asked at the start
 main.py         the command `agentd`
 models.py       the words of the product as values
 errors.py       the ways things go wrong, named by what happens next

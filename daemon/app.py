@@ -317,9 +317,8 @@ class App:
             "fault": self.reload_fault,
         }
 
-    async def definitions(self) -> Loaded:
+    async def definitions(self, config: Config) -> Loaded:
         """Read the routines; one that names an unknown provider or tool is as invalid as one that is misspelt."""
-        config = self.place.config
         return await asyncio.to_thread(
             load_folder,
             config.routines_path,
@@ -352,7 +351,7 @@ class App:
         return list(dict.fromkeys([config.folder, config.routines_path, config.policy_path.parent]))
 
     async def reload(self) -> ReloadView:
-        """Read config, policy and routines again; ConfigError if config or policy cannot be used: nothing changes.
+        """Read config, policy and routines again; ConfigError if one of the three cannot be read: nothing changes.
 
         A routine that cannot be used is listed as invalid while the others change.
         """
@@ -365,6 +364,7 @@ class App:
             providers.get(config.provider)
             secret = config.hooks_secret()
             targets = self._read_targets(config)
+            loaded = await self.definitions(config)
         except ConfigError as error:
             self.reload_fault = str(error)
             raise
@@ -378,7 +378,6 @@ class App:
             self._retired.append(self.providers)  # runs under way still ask them
             self.providers = providers
         self.executor.allow(config.daemon.max_concurrent)
-        loaded = await self.definitions()
         self.zone = ZoneInfo(config.timezone or host_zone())
         told = {fault for error in self.engine.faults.values() for fault in error.faults}
         changes = await self.engine.reload(loaded, zone=self.zone.key)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -13,9 +10,6 @@ from daemon import __version__
 if TYPE_CHECKING:
     from daemon.app import App
 
-# Where vendors' own programs look for a key, and the table of the shipped config that would use it.
-KEYS = {"ANTHROPIC_API_KEY": "claude", "OPENAI_API_KEY": "gpt", "MINIMAX_API_KEY": "minimax"}
-OLLAMA = ("127.0.0.1", 11434)
 MANY = 30  # routines; beyond that the rest is counted, as a banner of a thousand lines is read by nobody
 WIDEST = 40  # columns; one long name must not push all the others to the right
 
@@ -63,29 +57,3 @@ def _when(app: App, name: str) -> str:
 
 def _local(moment: datetime, app: App) -> str:
     return f"{moment.astimezone(app.zone):%a %d %b %H:%M}"
-
-
-async def models_at_hand(provider: str, env: Mapping[str, str], ollama: tuple[str, int] = OLLAMA) -> list[str]:
-    """Return a line for each model that could be asked while none is; found is not used, as nobody has agreed to it."""
-    if provider != "offline":
-        return []
-    how = 'uncomment [providers.{}] in config.toml{}, and set provider = "{}"'
-    lines = [
-        f"${variable} is set but not used. To ask that model: "
-        + how.format(name, f' with api_key_env = "{variable}"', name)
-        for variable, name in KEYS.items()
-        if env.get(variable)
-    ]
-    if await _answers(*ollama):
-        lines.append(f"Ollama answers on this machine but is not used. To ask it: {how.format('local', '', 'local')}")
-    return lines
-
-
-async def _answers(host: str, port: int) -> bool:
-    """Say whether something listens there."""
-    with suppress(OSError, TimeoutError):
-        async with asyncio.timeout(0.5):
-            _, writer = await asyncio.open_connection(host, port)
-            writer.close()
-            return True
-    return False

@@ -44,7 +44,10 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
             tasks.create_task(notifier.feed_watchdog(), name="watchdog"),
         ]
         await app.memory.seed(app.seeds())
-        loaded = await app.definitions()
+        loaded = await app.definitions(app.config)
+        for error in loaded.faults.values():
+            for fault in error.faults:
+                log.warning("routine.invalid", fault=str(fault))
         await app.engine.load(loaded)
         # what an earlier process left goes first: it has waited longest
         await app.executor.submit_all(await _left_over(app))
@@ -86,7 +89,7 @@ async def once(app: App, name: str) -> Run:
     """
     if app.memory.meaning:
         await app.memory.meaning.load(app.memory.shelf)
-    await app.engine.load(await app.definitions())
+    await app.engine.load(await app.definitions(app.config))
     events = app.events.follow()
     try:
         left = [run for run in await _left_over(app) if run.routine == name]

@@ -151,7 +151,7 @@ def serve(options: argparse.Namespace) -> int:
     gc.disable()
     from daemon import life
     from daemon.app import App
-    from daemon.banner import banner, models_at_hand
+    from daemon.banner import banner
 
     async def announce(app: App) -> None:
         await asyncio.to_thread(_import_the_rest)
@@ -159,10 +159,19 @@ def serve(options: argparse.Namespace) -> int:
         gc.enable()
         try:
             _say(banner(app))
-            for line in await models_at_hand(app.place.config.provider, app.place.env):
-                _say(line)
+            await offer(app)
         except OSError:  # whoever started us reads no more, or has no room; that is no reason not to run
             _say_no_more()
+
+    async def offer(app: App) -> None:
+        from daemon.offer import Offer, asked, at_hand, at_the_terminal
+
+        found = await at_hand(app.place.config.provider, app.place.env)
+        asking = [each for each in found if at_the_terminal() and not await app.journal.recall(asked(each))]
+        for each in found:
+            if each not in asking:
+                _say(each.announced)
+        Offer(asking, app.place.config.file, say=_say, remember=app.journal.remember, tasks=app.tasks).ask()
 
     async def live() -> None:
         async with App.open(_place(options, console=True)) as app:

@@ -32,7 +32,7 @@ FLOORS = (
     "doctor new validate webhooks",
     "app",
     "life",
-    "banner",
+    "banner offer",
     "main",
 )
 

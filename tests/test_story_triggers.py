@@ -297,6 +297,26 @@ async def test_kill_9_after_an_edit_goes_on_with_what_the_run_began_with(home):
         assert "The old task." in vendor.requests[-1].body["messages"][-1]["content"]
 
 
+async def test_a_folder_of_routines_that_cannot_be_read_changes_nothing_and_is_told(home):
+    home.routine("hello", '[trigger]\nevery = "1h"\n[run]\nprompt = "Say hello."\n')
+    home.routine("broken", "nope = 1\n")
+    await home.start()
+    assert [line["level"] for line in await home.logged("routine.invalid")] == ["warning"] * 2
+    folder = home.folder / "routines"
+    folder.rename(home.folder / "gone")
+    folder.write_text("not a folder")
+    reloaded = await home.agentctl("reload")
+    assert reloaded.code != 0
+    assert "the folder of routines cannot be read: Not a directory" in reloaded.err
+    assert "the folder of routines cannot be read" in (await home.agentctl("status")).out
+    assert (await home.agentctl("run", "hello")).code == 0
+    folder.unlink()
+    (home.folder / "gone" / "broken.toml").unlink()
+    (home.folder / "gone").rename(folder)
+    assert (await home.agentctl("reload")).code == 0
+    assert "cannot be read" not in (await home.agentctl("status")).out
+
+
 async def test_an_invalid_edit_keeps_the_last_good_routine_and_says_so_in_the_list(home):
     home.routine("hello", '[trigger]\nevery = "1h"\n[run]\nprompt = "Say hello."\n')
     await home.start()
@@ -306,6 +326,7 @@ async def test_an_invalid_edit_keeps_the_last_good_routine_and_says_so_in_the_li
     assert (listed["state"], listed["words"]) == ("on", "every hour")
     assert 'did you mean "every"?' in listed["faults"][0]["text"]
     assert 'did you mean "every"?' in (await home.agentctl("list")).out
+    assert "1 on; 1 of them by what the file said before it broke" in (await home.agentctl("status")).out
     ran = await home.agentctl("run", "hello")
     assert ran.code == 0
     (run,) = await runs(home, "hello")

@@ -78,6 +78,7 @@ async def show_status(surface: Surface) -> StatusView:
             disabled=counted["disabled"],
             elsewhere=counted["elsewhere"],
             invalid=counted["invalid"],
+            kept=sum(name in surface.engine.routines for name in surface.engine.faults),
         ),
         counts=await surface.journal.counts(),
         next=(await starts(surface, names_of(surface), FIRES_SHOWN, None, None))["items"],

@@ -36,14 +36,16 @@ def status(call: Call) -> int:
         return DONE
     out, today, counts = call.out, now(), told["counts"]
     out.say(f"agentd {told['version']} is up since {when(told['started'], today)}, process {told['pid']}")
-    states = {words(state): number for state, number in told["routines"].items()}
+    states = {words(state): number for state, number in told["routines"].items() if state != "kept"}
+    kept = told["routines"].get("kept", 0)
+    as_before = f"; {kept} of them by what the file said before it broke: agentctl list" if kept else ""
     for name, text in (
         ("config", told["config"] or "none"),
         ("state", f"{told['state']} ({size(counts.get('bytes', 0))})"),
         ("socket", told["socket"]),
         ("log", told["log"] or "none"),
         ("zone", told["zone"]),
-        ("routines", _counted(states)),
+        ("routines", _counted(states) + as_before),
         ("runs", _counted(counts.get("runs"))),
         ("deliveries", _counted(counts.get("deliveries"))),
     ):

@@ -259,6 +259,8 @@ class RoutineCounts(TypedDict):
     disabled: int
     elsewhere: int
     invalid: int
+    kept: int
+    """Those among the others whose files are invalid by now: they run by what was there before."""
 
 
 class IncidentView(TypedDict):
