@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from daemon import __version__
+from daemon.approvals import Approvals, Remembered
 from daemon.chain import Providers
 from daemon.clock import Clock, SystemClock, host_zone
 from daemon.config import Config, load_config
@@ -82,6 +83,7 @@ class App:
     executor: LocalExecutor
     targets: Targets
     outbox: Outbox
+    approvals: Approvals
     boot: datetime
     owner: str
     """Who holds the leases of this process."""
@@ -124,12 +126,8 @@ class App:
                 app.purse = Purse(app.journal, clock=app.clock, zone=lambda: app.zone, config=lambda: app.config)
                 app.registry = app._tools()
                 app.outbox = Outbox(journal=app.journal, channel=app._channel, clock=app.clock, redact=app.redact)
-                app.executor = LocalExecutor(
-                    app._live,
-                    max_concurrent=config.daemon.max_concurrent,
-                    clock=app.clock.now,
-                    lane_of=app._lane_of,
-                )
+                most, now = config.daemon.max_concurrent, app.clock.now
+                app.executor = LocalExecutor(app._live, max_concurrent=most, clock=now, lane_of=app._lane_of)
                 app.engine = RoutineEngine(
                     journal=app.journal,
                     submit=app.executor.submit,
@@ -140,6 +138,7 @@ class App:
                     workspace=workspace,
                     afford=app._afford,
                 )
+                app.approvals = app._approvals()
                 app.webhooks = Webhooks(app.engine, place.socket, place.env, place.secrets, config.hooks.group)
                 app.webhooks.sign_with(secret)
                 try:
@@ -154,10 +153,26 @@ class App:
         finally:
             lock.release()
 
+    def _approvals(self) -> Approvals:
+        return Approvals(
+            self.journal,
+            lambda: self.policy,
+            Remembered(self.place.state / "approvals.toml"),
+            submit=self.executor.submit,
+            clock=self.clock,
+            timer=system_timer(self.clock, self.place.env),
+        )
+
     def _read_policy(self, config: Config) -> Policy:
         """Return the policy; ConfigError if it, or the workspace it speaks of, opens what is the daemon's own."""
         place = self.place
-        private = (config.file, place.state / "agentd.db", place.log_file.parent, place.socket)
+        private = (
+            config.file,
+            place.state / "agentd.db",
+            place.state / "approvals.toml",
+            place.log_file.parent,
+            place.socket,
+        )
         return Policy.load(config.policy_path, workspace=config.workspace_path(place.state), private=private)
 
     def _read_targets(self, config: Config) -> Targets:
@@ -290,6 +305,7 @@ class App:
             log_file=self.place.log_file,
             memory=self.memory,
             purse=self.purse,
+            approvals=self.approvals,
             forgetting=Forgetting(self.memory, clock=self.clock.now, out_of_reach=self._out_of_reach()),
         )
 

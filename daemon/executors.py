@@ -86,6 +86,10 @@ class LocalExecutor:
         """Routines of which a run is lived now."""
         self._busy: Counter[str] = Counter()
         """Runs that are lived now, by lane."""
+        self._parked: dict[str, str] = {}
+        """Routines by their runs that wait for a person: these hold no task, but no other run may pass them."""
+        self._again: dict[str, Run] = {}
+        """Runs that were told once more while they were lived: answered before they had let go."""
         self._later: list[tuple[datetime, str, Run]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
@@ -104,6 +108,11 @@ class LocalExecutor:
         """Take up what an earlier process left."""
         for run in runs:
             await self.submit(run)
+
+    def hold(self, runs: Iterable[Run]) -> None:
+        """Let nothing pass these runs, which wait for a person since before this process began."""
+        for run in runs:
+            self._park(run.id, run.routine)
 
     def allow(self, max_concurrent: int) -> None:
         """Let so many runs live at a time from now on; those under way go on."""
@@ -136,6 +145,8 @@ class LocalExecutor:
             waiting = [each for each in self._waiting[routine] if each[1] != run_id]
             self._keep(routine, waiting)
             self._step_up(routine)
+        if self._release(run_id):
+            self._next()
         task = self.running.get(run_id)
         return task.cancel() if task else False
 
@@ -161,8 +172,12 @@ class LocalExecutor:
     # --- the line
 
     def _line_up(self, run: Run) -> None:
-        if run.id in self.running or run.id in self._known:
+        if run.id in self.running:
+            self._again[run.id] = run
             return
+        if run.id in self._known:
+            return
+        self._release(run.id)
         lane = self._lane_of(run)
         self._lanes[lane.name] = lane
         self._known[run.id] = run.routine
@@ -236,6 +251,11 @@ class LocalExecutor:
         self._lively.discard(routine)
         self._busy[lane.name] -= 1
         run = None if task.cancelled() else task.result()
+        again = self._again.pop(run_id, None)
+        if run is not None and run.status is Status.WAITING:
+            self._park(run_id, routine)
+            if again:
+                self._line_up(again)
         if run is not None and run.status is Status.QUEUED:  # put off: it is ours to try again
             heapq.heappush(self._later, (run.not_before or self._clock(), run_id, run))
             self._arm()
@@ -243,6 +263,19 @@ class LocalExecutor:
         self._next()
         if not self.running:
             self._idle.set()
+
+    def _park(self, run_id: str, routine: str) -> None:
+        self._parked[run_id] = routine
+        self._lively.add(routine)
+
+    def _release(self, run_id: str) -> bool:
+        """Let other runs of a routine pass one that waits no more for a person; tell whether it did."""
+        routine = self._parked.pop(run_id, None)
+        if routine is None or routine in self._parked.values():
+            return routine is not None
+        self._lively.discard(routine)
+        self._step_up(routine)
+        return True
 
     def _arm(self) -> None:
         """Stand one timer at the earliest moment a run may be tried again."""

@@ -12,7 +12,7 @@ from daemon.agent.texts import paragraph
 from daemon.agent.transcript import PendingCall
 from daemon.errors import ToolFailed
 from daemon.facts import Fact, lay_out, new_boundary, wrap
-from daemon.models import FunctionCall, Step, StepKind
+from daemon.models import Effect, FunctionCall, Step, StepKind
 from daemon.routines import PATH
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ async def closed_by_command(
     line = one_line(call.arguments["command"])
     if not result["ok"]:
         verdict = hands.policy.judge(call.name, call.arguments, routine=hands.context.routine)
-        if not verdict.allows:
+        if verdict.effect is Effect.DENY:
             raise ToolFailed(f"the gate's command may not run: {line}: {verdict.reason} ({verdict.rule})")
         raise ToolFailed(f"the gate's command was not run: {line}: {one_line(result['text'])}")
     code, told = result["value"]["exit_code"], one_line(result["value"]["output"])

@@ -17,6 +17,8 @@ import structlog
 
 from daemon import archive
 from daemon.agent import Agent, Hands, Limits, Persona, PromptContext
+from daemon.approvals import Approvals
+from daemon.approvals.desk import Desk
 from daemon.chain import Providers
 from daemon.clock import Clock
 from daemon.config import Config
@@ -33,6 +35,7 @@ from daemon.providers import LLMProvider
 from daemon.redact import Secrets
 from daemon.routines import Routine
 from daemon.run import Recorder
+from daemon.screen import Screen
 from daemon.store import Journal
 from daemon.summary import ANSWER_TOKENS, PATIENCE, question, summary_of, with_summary
 from daemon.tools import shell
@@ -63,6 +66,7 @@ class Rooms(Protocol):
     purse: Purse
     registry: FunctionRegistry
     outbox: Outbox
+    approvals: Approvals
 
 
 class _PolicyInForce:
@@ -104,6 +108,9 @@ class RunHost:
     def wake_outbox(self) -> None:
         self._rooms.outbox.wake()
 
+    def wake_approvals(self) -> None:
+        self._rooms.approvals.wake()
+
     async def routine_of(self, run: Run) -> Routine:
         """Return the routine as the run began it; DaemonError if another version wrote what this one cannot read."""
         if known := self._begun.get(run.definition):  # the name of a definition is the hash of its text
@@ -127,6 +134,9 @@ class RunHost:
             context=self._tool_context(run),
             offered=self._rooms.registry.names(),
             redact=self.redact,
+            desk=self._desk(run),
+            screen=self._screen(run),
+            stamp=self._stamp,
         )
 
     def hands_for_gate(self, run: Run) -> Hands:
@@ -138,6 +148,8 @@ class RunHost:
             context=self._tool_context(run),
             offered=self._gate_tools.names(),
             redact=self.redact,
+            desk=self._desk(run),
+            stamp=self._stamp,
         )
 
     async def agent_for(self, run: Run, routine: Routine, record: Recorder, deadline: float) -> Agent:
@@ -167,6 +179,10 @@ class RunHost:
             deadline=deadline,
             emit=lambda event: self.events.publish(run.id, {"routine": run.routine, **event}),
             redact=self.redact,
+            desk=self._desk(run),
+            screen=self._screen(run),
+            stamp=self._stamp,
+            taint=run.taint,
         )
 
     def _metered(self, run: Run, routine: Routine) -> list[LLMProvider]:
@@ -177,6 +193,22 @@ class RunHost:
             provider if provider.kind == "offline" else Meter(provider, purse=rooms.purse, account=account)
             for provider in rooms.providers.chain(routine)
         ]
+
+    def _desk(self, run: Run) -> Desk:
+        return Desk(
+            run,
+            self.journal,
+            lambda: self._rooms.policy,
+            self._rooms.approvals.remembered,
+            now=self.now,
+            language=self._rooms.config.agent.language,
+        )
+
+    def _screen(self, run: Run) -> Screen:
+        return Screen(run, self.journal, language=self._rooms.config.agent.language)
+
+    def _stamp(self) -> Json:
+        return {"policy": self._rooms.policy.hash}
 
     def _tool_context(self, run: Run) -> ToolContext:
         language = self._rooms.config.agent.language

@@ -16,7 +16,7 @@ from daemon.due import may_resume
 from daemon.errors import DaemonError
 from daemon.memory.keeper import Keeper
 from daemon.mirror import Mirror
-from daemon.models import Json, Run, new_id
+from daemon.models import Json, Run, Status, new_id
 from daemon.notify import Notifier
 from daemon.recollection import retention_of
 from daemon.reload import Reloads, zone_bell
@@ -41,6 +41,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         serving = tasks.create_task(server.serve(), name="control socket")
         background = [
             tasks.create_task(app.outbox.run(), name="outbox"),
+            tasks.create_task(app.approvals.run(), name="approvals"),
             tasks.create_task(notifier.feed_watchdog(), name="watchdog"),
         ]
         await app.memory.seed(app.seeds())
@@ -49,6 +50,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
             for fault in error.faults:
                 log.warning("routine.invalid", fault=str(fault))
         await app.engine.load(loaded)
+        app.executor.hold(run for run in await app.journal.active() if run.status is Status.WAITING)
         # what an earlier process left goes first: it has waited longest
         await app.executor.submit_all(await _left_over(app))
         await app.engine.start(loaded)
@@ -114,7 +116,8 @@ async def _left_over(app: App) -> list[Run]:
             going_on.append(run)  # `live` ends it and says why
             continue
         steps = await app.journal.steps(run.id)
-        alive = max(filter(None, (run.created, run.started, steps[-1].at if steps else None)))
+        answers = [asked.decided for asked in await app.journal.approvals(run=run.id)]
+        alive = max(filter(None, (run.created, run.started, steps[-1].at if steps else None, *answers)))
         schedule = schedule_of(routine, zone=app.zone.key)
         if run.event is not None or may_resume(schedule, run.slot, app.boot - alive):
             going_on.append(run)

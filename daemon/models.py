@@ -96,6 +96,34 @@ class Effect(StrEnum):
     DENY = "deny"
 
 
+class Taint(StrEnum):
+    """How much of what a run has read came from strangers. It only ever rises: see `worse`."""
+
+    NONE = ""
+    TAINTED = "tainted"
+    HIGH = "high"
+    """Some of it read like orders to a model."""
+
+
+def worse(one: Taint, other: Taint) -> Taint:
+    """Return the higher of two taints."""
+    order = list(Taint)
+    return one if order.index(one) >= order.index(other) else other
+
+
+class ApprovalStatus(StrEnum):
+    """What became of a question to a person."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    USED = "used"
+    """Approved, and the call was started: it will not be started by this again."""
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    VOID = "void"
+    """What was asked for is not what would happen now, or nobody waits for it any more."""
+
+
 class SegmentType(StrEnum):
     """What kind of text an anchor points at."""
 
@@ -265,6 +293,8 @@ class ToolResult:
     """What the tool returned, where it was JSON: gates compare it."""
     transient: bool = False
     """Trying again soon may help; an idempotent tool is then tried again."""
+    taint: Taint = Taint.NONE
+    """What reading it does to the run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -275,6 +305,46 @@ class ToolContext:
     routine: str
     workspace: Path
     language: str = "en"
+    tainted: bool = False
+    """The run has read what strangers wrote: its calls are judged the more strictly."""
+    approved: str = ""
+    """The id of the approval that a person gave for this very call; empty where none was needed."""
+
+    def permits(self, verdict: Verdict) -> bool:
+        """Tell whether a call that the policy judges so may run here."""
+        return verdict.allows or (verdict.effect is Effect.ASK and bool(self.approved))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Petition:
+    """One call that a person is to be asked about."""
+
+    call_id: str
+    """Its place in the run."""
+    tool: str
+    request: Json
+    """Exactly what would happen, in one form for all that comes to the same."""
+    digest: str
+    """SHA-256 of the request: whoever approves approves this and nothing else."""
+    rule: str
+    reason: str = ""
+    taint: Taint = Taint.NONE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Approval:
+    """A petition as it was put to a person, and the answer."""
+
+    id: str
+    run: str
+    routine: str
+    petition: Petition
+    status: ApprovalStatus
+    created: datetime
+    expires: datetime
+    decided: datetime | None = None
+    by: str = ""
+    """Who answered: `uid 1000`; empty where nobody did."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -330,6 +400,10 @@ class Run:
     model: str = ""
     usage: Usage = field(default_factory=Usage)
     iterations: int = 0
+    taint: Taint = Taint.NONE
+    """What it has read; a sub-agent begins with that of its parent."""
+    sandbox: str = ""
+    """The level its tools ran in."""
 
     def to(self, status: Status, **changes: Any) -> Self:
         """Return this run in another status; a move that MOVES does not know raises ValueError."""
@@ -362,6 +436,7 @@ class Report:
     status: Status
     text: str
     scheduled_zone: str = "UTC"
+    taint: Taint = Taint.NONE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

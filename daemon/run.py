@@ -10,17 +10,17 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from daemon.agent import Transcript
+from daemon.agent import Parked, Transcript
 from daemon.delivery import deliveries_for
 from daemon.due import put_off
 from daemon.errors import DaemonError, Fenced, Retryable, StoreFull
-from daemon.events import Events, end_of, of_step
+from daemon.events import Events, end_of, of_step, waiting_of
 from daemon.gather import EVENTS, closed_by, closed_by_command, for_each_file, gather, told_by, values_of, with_facts
 from daemon.models import Reply, Run, Status, Step, Usage
 from daemon.routines import Gate
@@ -83,6 +83,9 @@ class Host(Protocol):
     def now(self) -> datetime: ...
     def redact(self, text: str) -> str: ...
     def wake_outbox(self) -> None: ...
+    def wake_approvals(self) -> None:
+        """A question was put to a person: it expires some day."""
+
     async def routine_of(self, run: Run) -> Routine:
         """Return the routine as the run began it; DaemonError if this version cannot read it."""
 
@@ -159,7 +162,12 @@ async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
             agent = await host.agent_for(run, routine, record, deadline)
             message = with_facts(run.goal, [*told_by(run.trigger, given), *facts], agent.language)
             reply = _judged(await agent.process_message(message, about=run.goal), wanted, facts)
-            run = replace(run, provider=agent.provider.name, model=agent.provider.model_name)
+            run = replace(
+                run,
+                provider=agent.provider.name,
+                model=agent.provider.model_name,
+                taint=agent.transcript.taint,
+            )
     except TimeoutError:
         if not clock.expired():
             raise
@@ -167,6 +175,8 @@ async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
         return await _end(run, routine, Status.TIMED_OUT, host, detail=detail)
     except Retryable as error:
         return await _put_off(run, routine, host, record, error)
+    except Parked as asked:
+        return await asyncio.shield(_parked(run, host, record, asked))
     spent = await host.archive(run, routine, reply, record.steps)
     reply = replace(reply, usage=reply.usage + spent)
     # shielded, as a cancel that comes this late must not part the end from those who wait for it
@@ -185,6 +195,7 @@ async def _when_there_is_room(run: Run, host: Host) -> Run | None:
             continue
 
 
+PATIENCE = timedelta(hours=24)  # of a question: who has not answered by then has seen the report of the next day
 ROOM_EVERY = 30.0  # seconds between looks at a full disk: nothing tells us when somebody has made room
 # A person who starts a run, and the first one ever, do not wait for something to change.
 UNGATED = frozenset({"manual", "first_run", "once"})
@@ -222,7 +233,10 @@ async def _end(
     detail: str | None = None,
 ) -> Run:
     """End the run: its row and its deliveries are one commit. Without a readable routine nobody is told but the row."""
-    spent = reply.usage if reply else Transcript(await host.journal.steps(run.id)).usage
+    spent = reply.usage if reply else Usage()
+    if reply is None:
+        transcript = Transcript(await host.journal.steps(run.id), run.taint)
+        spent, run = transcript.usage, replace(run, taint=transcript.taint)
     run = run.to(
         status,
         ended=host.now(),
@@ -258,6 +272,19 @@ async def _put_off(run: Run, routine: Routine, host: Host, record: Recorder, err
     log.warning("run.put_off", until=when.isoformat(), detail=host.redact(str(error)))
     run = replace(run, active=record.active)
     return await host.journal.suspend(run, not_before=when, detail=host.redact(str(error)))
+
+
+async def _parked(run: Run, host: Host, record: Recorder, asked: Parked) -> Run:
+    """Leave the run to wait for a person: its time stands still, and nothing of it stays in memory."""
+    run = replace(run, active=record.active, taint=Transcript(record.steps, run.taint).taint)
+    tools = ", ".join(dict.fromkeys(petition.tool for petition in asked.petitions))
+    detail = f"waits for a person to allow {tools}: agentctl approvals"
+    parked = await host.journal.park(run, asked.petitions, patience=PATIENCE, detail=detail)
+    if parked.status is Status.WAITING:
+        host.events.publish(run.id, waiting_of(parked))
+        host.wake_approvals()
+        log.info("run.waiting", tools=tools)
+    return parked
 
 
 async def _stopped(run: Run, host: Host, begin: float) -> None:

@@ -23,7 +23,7 @@ FLOORS = (
     "almanac hindrances patience",
     "archive chain forget ledger mirror money recollection summary tools why",
     "agent",
-    "gather",
+    "approvals gather screen",
     "run",
     "executors host occasions",
     "arrivals",

@@ -72,6 +72,9 @@ class House:
     def wake_outbox(self):
         self.woken += 1
 
+    def wake_approvals(self):
+        self.woken += 1
+
     async def routine_of(self, run):
         return Routine.restore(await self.journal.definition(run.definition))
 

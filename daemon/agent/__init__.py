@@ -5,9 +5,9 @@ starts or ends (run).
 """
 
 from daemon.agent.agent import Agent
-from daemon.agent.hands import Hands
+from daemon.agent.hands import Hands, Parked, Ruling
 from daemon.agent.loop import Limits
 from daemon.agent.prompt import Persona, PromptContext, render
 from daemon.agent.transcript import Transcript
 
-__all__ = ["Agent", "Hands", "Limits", "Persona", "PromptContext", "Transcript", "render"]
+__all__ = ["Agent", "Hands", "Limits", "Parked", "Persona", "PromptContext", "Ruling", "Transcript", "render"]

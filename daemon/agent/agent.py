@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daemon.agent.hands import Hands, Judge, NoPolicy, Recorder, cleaned
+from daemon.agent.hands import Desk, Hands, Judge, NobodyToAsk, NoPolicy, NoScreen, Recorder, Screen, cleaned
 from daemon.agent.loop import Limits, converse
 from daemon.agent.prompt import Persona, PromptContext, join, render
 from daemon.agent.transcript import PendingCall, Transcript, llm_step
 from daemon.errors import ProviderError, Retryable
-from daemon.models import Json, LLMMessage, LLMResponse, Reply, Step, StepKind, ToolContext
+from daemon.models import Json, LLMMessage, LLMResponse, Reply, Step, StepKind, Taint, ToolContext
 
 if TYPE_CHECKING:
     from daemon.functions import FunctionRegistry
@@ -41,7 +41,9 @@ class Agent:
     """Answer messages by asking a model and running the functions it calls for.
 
     `journal` keeps the steps; `steps` are those of an earlier attempt, which the next `process_message` goes on from.
-    `deadline` is in the event loop's time. `fallback` are providers to try, in order, when one fails for good.
+    `desk` is where calls lie that a person has to allow, `screen` looks at what calls bring, `taint` is what the
+    conversation holds of strangers before it begins. `deadline` is in the event loop's time. `fallback` are providers
+    to try, in order, when one fails for good.
     """
 
     def __init__(
@@ -63,6 +65,10 @@ class Agent:
         deadline: float | None = None,
         emit: Callable[[Json], None] = lambda _event: None,
         redact: Callable[[str], str] = str,
+        desk: Desk | None = None,
+        screen: Screen | None = None,
+        stamp: Callable[[], Json] = dict,
+        taint: Taint = Taint.NONE,
     ) -> None:
         from daemon.functions import FunctionRegistry, ToolExecutor
 
@@ -71,7 +77,8 @@ class Agent:
         self.context = context or _context_of_a_library_user()
         self.limits, self.required_tools, self.deadline = limits or Limits(), required_tools, deadline
         self.emit, self.redact = emit, redact
-        self.transcript = Transcript(steps)
+        self.desk, self.screen, self.stamp = desk or NobodyToAsk(), screen or NoScreen(), stamp
+        self.transcript = Transcript(steps, taint)
         self.start = 0
         self._system_prompt = system_prompt
         self._offered = offered
@@ -85,17 +92,17 @@ class Agent:
 
     # --- what a program that uses the agent calls ---
 
-    async def process_message(self, text: str, *, about: str | None = None) -> Reply:
+    async def process_message(self, text: str, *, about: str | None = None, taint: Taint = Taint.NONE) -> Reply:
         """Answer the message; an agent made from earlier steps goes on with the message it was in instead.
 
-        `about` is what to look for in memory, by default the message. Raises ProviderError when no provider of the
-        chain gave an answer.
+        `about` is what to look for in memory, by default the message; `taint` what of strangers it holds. Raises
+        ProviderError when no provider of the chain gave an answer, Parked when a person has to answer first.
         """
         if self._resumed:
             self._resumed = False
         else:
             self.start = self.transcript.iterations
-            await self._open(text, about or text)
+            await self._open(text, about or text, taint)
         return await converse(self)
 
     @property
@@ -161,7 +168,7 @@ class Agent:
     def _schemas(self) -> list[Json]:
         return list(self.registry.list_functions(self._offered))
 
-    async def _open(self, text: str, about: str) -> None:
+    async def _open(self, text: str, about: str, taint: Taint) -> None:
         """Render the prompt, once per conversation, and take in the message."""
         if self.transcript.frozen is None:
             recalled = self.context.recalled
@@ -174,7 +181,8 @@ class Agent:
             body |= {"functions": functions, "provider": self.provider.name, "model": self.provider.model_name}
             self._note(Step(kind=StepKind.PROMPT, iteration=0, body=body))
         iteration = self.transcript.iterations
-        self._note(Step(kind=StepKind.MESSAGE, iteration=iteration, body={"text": text, "source": "goal"}))
+        message: Json = {"text": text, "source": "goal"} | ({"taint": taint.value} if taint else {})
+        self._note(Step(kind=StepKind.MESSAGE, iteration=iteration, body=message))
 
     async def ask(self) -> None:
         """Ask the model, or the next one of the chain that answers."""
@@ -253,8 +261,18 @@ class Agent:
             context=self._tool_context,
             offered=self.offered,
             redact=self.redact,
+            desk=self.desk,
+            screen=self.screen,
+            stamp=self.stamp,
         )
-        await hands.act(pending, self.transcript.iterations, self._note, self._commit, allowance=allowance)
+        await hands.act(
+            pending,
+            self.transcript.iterations,
+            self._note,
+            self._commit,
+            allowance=allowance,
+            taint=lambda: self.transcript.taint,
+        )
 
     def nudge(self, text: str) -> None:
         """Remind a model that said nothing."""

@@ -2,19 +2,22 @@
 
 The rule that kill -9 must not break: a call's `call` step is committed before the call starts, durably if it may change
 something. So a call found without a result may have taken effect, and is run again only where that does no harm.
+
+A call that a person has to allow is not journalled at all until then: the others of its turn are run, and `Parked` says
+what is to be asked. When the run is resumed, the call is found without a `call` step and judged anew.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Protocol
 
 from daemon.agent.texts import say
 from daemon.agent.transcript import PendingCall, call_step, result_step
-from daemon.models import Effect, FunctionCall, Json, Step, ToolContext, ToolResult, Verdict
+from daemon.models import Effect, FunctionCall, Json, Petition, Step, Taint, ToolContext, ToolResult, Verdict
 
 if TYPE_CHECKING:
     from daemon.functions import FunctionRegistry, ToolExecutor
@@ -34,6 +37,55 @@ class Judge(Protocol):
     def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict: ...
 
     def is_read_only(self, tool: str, arguments: Json) -> bool: ...
+
+
+class Parked(Exception):
+    """The run can only go on when a person has answered; all that could be done without is done and written down."""
+
+    def __init__(self, petitions: Sequence[Petition]) -> None:
+        self.petitions = tuple(petitions)
+        super().__init__(f"{len(self.petitions)} to be answered")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ruling:
+    """What became of a call that the policy wants a person to be asked about."""
+
+    verdict: Verdict
+    """Allow or deny; ask as long as nobody has answered."""
+    petition: Petition | None = None
+    """What to ask, where that has not been asked by a twin of this turn."""
+    approval: str = ""
+    """The id of the approval that is used up by the call's start."""
+    note: str = ""
+    """What the model is told of it: instead of a result, or above it."""
+
+
+class Desk(Protocol):
+    """Where calls lie that a person has to allow."""
+
+    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> Ruling: ...
+
+
+class NobodyToAsk:
+    """Deny what a person would have to allow: for an agent used as a library."""
+
+    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> Ruling:
+        reason = verdict.reason or "a person would have to allow it"
+        return Ruling(verdict=replace(verdict, effect=Effect.DENY, reason=reason))
+
+
+class Screen(Protocol):
+    """Who looks at what a call brought before a model sees it."""
+
+    async def look(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult: ...
+
+
+class NoScreen:
+    """Trust everything: for an agent used as a library on functions its own program registered."""
+
+    async def look(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
+        return result
 
 
 class NoPolicy:
@@ -60,6 +112,14 @@ class _Plan:
     refusal: str = ""
     """Why it will not run; empty if it will."""
     started: bool = False
+    taint: Taint = Taint.NONE
+    """What the run had read when this was judged."""
+    waits: bool = False
+    """Until a person has answered."""
+    petition: Petition | None = None
+    approval: str = ""
+    note: str = ""
+    """What stands above its result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +132,10 @@ class Hands:
     context: ToolContext
     offered: Sequence[str]
     redact: Callable[[str], str] = str
+    desk: Desk = field(default_factory=NobodyToAsk)
+    screen: Screen = field(default_factory=NoScreen)
+    stamp: Callable[[], Json] = dict
+    """What is written beside each verdict: which policy was in force, and in which sandbox calls ran."""
     tool_retries: int = 3
     tool_retry_delay: float = 1.0
 
@@ -83,22 +147,53 @@ class Hands:
         commit: Callable[[bool], Awaitable[None]],
         *,
         allowance: int | None = None,
+        taint: Callable[[], Taint] = lambda: Taint.NONE,
     ) -> None:
         """Run the calls; neighbours that only look run beside each other, all others one by one.
 
-        `note` adds a step to the run, `commit(durable)` makes all noted steps safe. Calls past `allowance` are not run.
+        `note` adds a step to the run, `commit(durable)` makes all noted steps safe, `taint` tells what the run has read
+        by now. Calls past `allowance` are not run. Raises Parked if some wait for a person; the others are done then.
         """
-        plans = [self._plan(each, allowed=allowance is None or place < allowance) for place, each in enumerate(pending)]
-        for batch in _batches(plans):
-            for plan in batch:
-                if not plan.started:
-                    note(call_step(plan.key, plan.call, iteration, plan.verdict, repeatable=plan.repeatable))
-            running = [plan for plan in batch if not plan.refusal]
-            if running:
-                await commit(any(not plan.looks for plan in running))
-            results = await self._all([self._run(plan) for plan in batch])
-            for plan, (result, seconds) in zip(batch, results, strict=True):
-                note(result_step(plan.key, plan.call, iteration, result, seconds))
+        plans = [
+            await self._plan(each, taint(), allowed=allowance is None or place < allowance)
+            for place, each in enumerate(pending)
+        ]
+        waiting = [plan for plan in plans if plan.waits]
+        for batch in _batches([plan for plan in plans if not plan.waits]):
+            if batch[0].taint is not taint():  # an earlier call of this turn has read what strangers wrote
+                judged = [await self._judged(plan, taint()) for plan in batch]
+                waiting += [plan for plan in judged if plan.waits]
+                batch = [plan for plan in judged if not plan.waits]
+            await self._run_all(batch, iteration, note, commit)
+        if waiting:
+            await commit(False)
+            raise Parked([plan.petition for plan in waiting if plan.petition])
+
+    async def _run_all(
+        self,
+        batch: Sequence[_Plan],
+        iteration: int,
+        note: Callable[[Step], None],
+        commit: Callable[[bool], Awaitable[None]],
+    ) -> None:
+        for plan in batch:
+            if not plan.started:
+                step = call_step(
+                    plan.key,
+                    plan.call,
+                    iteration,
+                    plan.verdict,
+                    repeatable=plan.repeatable,
+                    taint=plan.taint,
+                    stamp=self.stamp() | ({"approval": plan.approval} if plan.approval else {}),
+                )
+                note(step)
+        running = [plan for plan in batch if not plan.refusal]
+        if running:
+            await commit(any(not plan.looks for plan in running))
+        results = await self._all([self._run(plan) for plan in batch])
+        for plan, (result, seconds) in zip(batch, results, strict=True):
+            note(result_step(plan.key, plan.call, iteration, result, seconds))
 
     @staticmethod
     async def _all(runs: Sequence[Awaitable[tuple[ToolResult, float]]]) -> list[tuple[ToolResult, float]]:
@@ -106,41 +201,75 @@ class Hands:
             return [await runs[0]]
         return await asyncio.gather(*runs)
 
-    def _plan(self, pending: PendingCall, *, allowed: bool) -> _Plan:
+    async def _plan(self, pending: PendingCall, taint: Taint, *, allowed: bool) -> _Plan:
         call, language = pending.call, self.context.language
-        plan = _Plan(key=pending.key, call=call, started=pending.started)
+        plan = _Plan(key=pending.key, call=call, started=pending.started, taint=taint)
         if pending.started and not pending.repeatable:
             return replace(plan, refusal=say("interrupted", language))
         if not allowed:
             return replace(plan, refusal=say("over_limit", language))
         if call.invalid is not None:
             return replace(plan, refusal=say("malformed", language, tool=call.name, fault=call.invalid))
-        definition = self.registry.get_function(call.name) if call.name in self.offered else None
-        if definition is None:
+        if call.name not in self.offered or not self.registry.has_function(call.name):
             near = get_close_matches(call.name, self.offered, 1)
             hint = say("nearest", language, name=near[0]) if near else ""
             names = ", ".join(sorted(self.offered)) or "-"
             return replace(plan, refusal=say("unknown_tool", language, tool=call.name, hint=hint, names=names))
-        verdict = self.policy.judge(call.name, call.arguments, routine=self.context.routine)
+        return await self._judged(plan, taint)
+
+    async def _judged(self, plan: _Plan, taint: Taint) -> _Plan:
+        """Return the plan with what the policy, and a person where one has to be asked, say of it."""
+        definition = self.registry.get_function(plan.call.name)
+        if definition is None or (plan.verdict is None and plan.refusal):
+            return replace(plan, taint=taint)
+        call, approval, note = plan.call, "", ""
+        verdict = self.policy.judge(call.name, call.arguments, routine=self.context.routine, tainted=bool(taint))
+        if verdict.effect is Effect.ASK:
+            if plan.started:  # by a policy that allowed it; what a person is asked about has not begun
+                return replace(plan, taint=taint, verdict=verdict, refusal=say("interrupted", self.context.language))
+            ruling = await self.desk.rule(plan.key, call, verdict, taint)
+            verdict, approval, note = ruling.verdict, ruling.approval, ruling.note
+            if verdict.effect is Effect.ASK:
+                return replace(plan, taint=taint, verdict=verdict, waits=True, petition=ruling.petition)
         if not verdict.allows:
-            allowed_forms = say("allowed_forms", language, forms=verdict.allowed) if verdict.allowed else ""
-            refusal = say("denied", language, rule=verdict.rule, reason=verdict.reason, allowed=allowed_forms)
-            return replace(plan, verdict=verdict, refusal=refusal)
+            return replace(plan, taint=taint, verdict=verdict, refusal=note or self._denied(verdict))
         looks = definition.read_only or self.policy.is_read_only(call.name, call.arguments)
-        return replace(plan, verdict=verdict, looks=looks, repeatable=looks or definition.idempotent)
+        return replace(
+            plan,
+            taint=taint,
+            verdict=verdict,
+            # what a person allowed was allowed once
+            looks=looks and not approval,
+            repeatable=(looks or definition.idempotent) and not approval,
+            approval=approval,
+            note=note,
+        )
+
+    def _denied(self, verdict: Verdict) -> str:
+        language = self.context.language
+        allowed = say("allowed_forms", language, forms=verdict.allowed) if verdict.allowed else ""
+        return say("denied", language, rule=verdict.rule, reason=verdict.reason, allowed=allowed)
 
     async def _run(self, plan: _Plan) -> tuple[ToolResult, float]:
         if plan.refusal:
             return ToolResult(ok=False, text=self.redact(plan.refusal)), 0.0
         clock = asyncio.get_running_loop().time
         begin = clock()
-        result = await self.executor.run(plan.call, self.context)
+        context = self.context
+        if plan.taint or plan.approval:
+            context = replace(context, tainted=bool(plan.taint), approved=plan.approval)
+        result = await self.executor.run(plan.call, context)
         for _ in range(self.tool_retries if plan.repeatable else 0):
             if result.ok or not result.transient:
                 break
             await asyncio.sleep(self.tool_retry_delay)
-            result = await self.executor.run(plan.call, self.context)
-        return replace(result, text=self.redact(result.text), value=cleaned(result.value, self.redact)), clock() - begin
+            result = await self.executor.run(plan.call, context)
+        seconds = clock() - begin
+        result = replace(result, text=self.redact(result.text), value=cleaned(result.value, self.redact))
+        result = await self.screen.look(plan.key, plan.call, result)
+        if plan.note:
+            result = replace(result, text=f"{plan.note}\n{result.text}")
+        return result, seconds
 
 
 def cleaned(value: Any, redact: Callable[[str], str]) -> Any:

@@ -7,6 +7,9 @@ several vendors verify that a conversation only grows, and all of them cache by 
 
 Steps of iteration 0 are the gather: their calls and results are facts of the goal message, not messages of their own.
 
+What strangers may have written stands between marks that only this run knows (`fenced`); they are frozen with the
+prompt, so a resumed run sends the same bytes. The journal keeps the text without them, and says that it is tainted.
+
 A call's key in the journal is its place, `3.0` being the first call of iteration 3: some servers give the same id to
 several calls of a run, or none.
 """
@@ -16,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from daemon.models import FunctionCall, LLMMessage, LLMResponse, Step, StepKind, Usage
+from daemon.models import FunctionCall, LLMMessage, LLMResponse, Step, StepKind, Taint, Usage, worse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,7 +42,10 @@ class PendingCall:
 class Transcript:
     """The conversation of one run; grows by `add` only."""
 
-    def __init__(self, steps: Iterable[Step] = ()) -> None:
+    def __init__(self, steps: Iterable[Step] = (), taint: Taint = Taint.NONE) -> None:
+        """Take the steps so far; `taint` is what the run had before its first."""
+        self.taint = taint
+        """What of strangers has been read by now; it never falls."""
         self.messages: list[LLMMessage] = []
         self.functions: list[Json] | None = None
         self.frozen: Json | None = None
@@ -62,6 +68,8 @@ class Transcript:
 
     def add(self, step: Step) -> None:
         """Take in one more step."""
+        if step.kind is not StepKind.CALL and (taint := step.body.get("taint")):
+            self.taint = worse(self.taint, Taint(taint))
         match step.kind:
             case StepKind.PROMPT:
                 self.frozen = step.body
@@ -105,9 +113,12 @@ class Transcript:
             self.gathered[str(step.call_id)] = step.body
             return
         pending = self._open.pop(str(step.call_id))
+        text = step.body["text"]
+        if step.body.get("taint") and self.frozen and (boundary := self.frozen.get("boundary")):
+            text = fenced(text, boundary)
         self._results[pending.key] = LLMMessage(
             role="tool",
-            content=step.body["text"],
+            content=text,
             name=pending.call.name,
             tool_call_id=pending.call.id,
             ok=step.body["ok"],
@@ -126,6 +137,11 @@ class Transcript:
     def last_text(self) -> str:
         """The newest text of the model, empty if it has said nothing."""
         return next((m.content for m in reversed(self.messages) if m.role == "assistant" and m.content.strip()), "")
+
+
+def fenced(text: str, boundary: str) -> str:
+    """Return text of strangers between marks that it can neither know nor close."""
+    return f"<data {boundary}>\n{text.replace(boundary, '…')}\n</data {boundary}>"
 
 
 def llm_step(response: LLMResponse, iteration: int, seconds: float) -> Step:
@@ -181,9 +197,20 @@ def response_from(body: Json) -> LLMResponse:
     )
 
 
-def call_step(key: str, call: FunctionCall, iteration: int, verdict: Verdict | None, *, repeatable: bool) -> Step:
-    """Return the step that stands before a call starts."""
-    body: Json = {"tool": call.name, "arguments": call.arguments, "repeatable": repeatable}
+def call_step(
+    key: str,
+    call: FunctionCall,
+    iteration: int,
+    verdict: Verdict | None,
+    *,
+    repeatable: bool,
+    taint: Taint = Taint.NONE,
+    stamp: Json | None = None,
+) -> Step:
+    """Return the step that stands before a call starts; `taint` is the run's, `stamp` what is written beside."""
+    body: Json = {"tool": call.name, "arguments": call.arguments, "repeatable": repeatable, **(stamp or {})}
+    if taint:
+        body["taint"] = taint.value
     if call.invalid:
         body["invalid"] = call.invalid
     if verdict is not None:
@@ -196,6 +223,8 @@ def call_step(key: str, call: FunctionCall, iteration: int, verdict: Verdict | N
 def result_step(key: str, call: FunctionCall, iteration: int, result: ToolResult, seconds: float) -> Step:
     """Return the step that records how a call ended."""
     body: Json = {"tool": call.name, "ok": result.ok, "text": result.text, "seconds": round(seconds, 3)}
+    if result.taint:
+        body["taint"] = result.taint.value
     if iteration == 0 and result.value is not None:
         body["value"] = result.value  # gates and the next report compare it
     return Step(kind=StepKind.RESULT, iteration=iteration, call_id=key, body=body)

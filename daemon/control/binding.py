@@ -34,6 +34,12 @@ class Between:
     most: int
 
 
+class Caller(str):
+    """Who asks, as the kernel tells: `uid 1000`. A parameter of this type is filled in for the route."""
+
+    __slots__ = ()
+
+
 Limit = Annotated[int, Between(1, 1000)]
 Count = Annotated[int, Between(1, 100)]
 Offset = Annotated[int, Between(0, 1_000_000_000)]
@@ -61,6 +67,8 @@ class Endpoint:
     handler: Callable[..., Any]
     inputs: Mapping[str, Input]
     answer: Any
+    caller: str | None = None
+    """The parameter that takes who asks, if the handler wants to know."""
 
     async def read(self, request: Request) -> dict[str, Any]:
         """Return the handler's arguments; BadRequest says what is wrong with the request."""
@@ -74,15 +82,21 @@ class Endpoint:
                 told = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
                 raise BadRequest(f"unknown {place} field {name!r}; {told}", HTTPStatus.UNPROCESSABLE_ENTITY)
             given[name] = value
-        return {name: _value(each, given) for name, each in self.inputs.items()}
+        read: dict[str, Any] = {name: _value(each, given) for name, each in self.inputs.items()}
+        if self.caller:
+            read[self.caller] = Caller(request.client.host.replace(":", " ") if request.client else "")
+        return read
 
 
 def endpoint(method: str, path: str, handler: Callable[..., Any]) -> Endpoint:
     """Return the row with the inputs that its handler's signature asks for."""
     hints = get_type_hints(handler, include_extras=True)
-    inputs = {}
+    inputs, caller = {}, None
     for name, parameter in inspect.signature(handler).parameters.items():
         if parameter.kind is not parameter.KEYWORD_ONLY:
+            continue
+        if hints[name] is Caller:
+            caller = name
             continue
         in_path = f"{{{name}}}" in path
         kind, bounds = _kind(hints[name])
@@ -95,7 +109,7 @@ def endpoint(method: str, path: str, handler: Callable[..., Any]) -> Endpoint:
             default=None if required else parameter.default,
             required=required,
         )
-    return Endpoint(method=method, path=path, handler=handler, inputs=inputs, answer=hints["return"])
+    return Endpoint(method=method, path=path, handler=handler, inputs=inputs, answer=hints["return"], caller=caller)
 
 
 def _kind(hint: Any) -> tuple[type, Between | None]:

@@ -42,6 +42,7 @@ RUN_OR_ROUTINE = (
     ("run",),
     {"metavar": "RUN", "help": "a run's id, its end is enough; a routine: its last run; or last"},
 )
+APPROVAL = (("approval",), {"metavar": "ID", "help": "an approval's id; its end is enough"})
 FULL = (("--full",), {"action": "store_true", "help": "fold nothing"})
 
 
@@ -192,6 +193,34 @@ VERBS = {
         "what models were paid: calls, tokens, dollars; where the caps stand",
         (("--by",), {"metavar": "KEY", "default": "routine", "help": "routine (default), model or day"}),
         (("--days",), {"metavar": "N", "type": int, "default": 30, "help": "of the last so many days; default 30"}),
+    ),
+    "approvals": Verb(
+        verbs.approvals,
+        "calls that wait for your word",
+        (("--all",), {"action": "store_true", "help": "answered ones, too"}),
+        (("--remembered",), {"action": "store_true", "help": "what is allowed for good instead"}),
+        (("--revoke",), {"metavar": "ID", "help": "take back what was allowed for good"}),
+    ),
+    "approve": Verb(
+        verbs.approve,
+        "allow a call: once, or with --remember for good",
+        APPROVAL,
+        (("--remember",), {"action": "store_true", "help": "for good: shows what would be written, and asks"}),
+        (("--yes",), {"action": "store_true", "help": "do not ask"}),
+    ),
+    "reject": Verb(verbs.reject, "refuse a call; its run goes on without it", APPROVAL),
+    "quarantine": Verb(
+        verbs.quarantine,
+        "texts that were kept from the models",
+        (("text",), {"metavar": "ID", "nargs": "?", "help": "show this one"}),
+        _number(20, "how many"),
+    ),
+    "audit": Verb(
+        verbs.audit,
+        "every call and verdict; --verify proves that none was changed",
+        (("--run",), {"metavar": "RUN", "help": "of this run only"}),
+        (("--verify",), {"action": "store_true", "help": "walk the chain of hashes from the first row"}),
+        _number(50, "how many"),
     ),
     "memory": Verb(verbs.memory, "search what runs left behind; forget, pin, export it", raw=True),
     "new": Verb(verbs.new, 'write a routine: new NAME "weekdays at 9am", without a daemon too', raw=True),

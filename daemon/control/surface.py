@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from daemon.approvals import Approvals
     from daemon.control.views import CheckView, ProcessView, ReloadView
     from daemon.errors import ConfigError
     from daemon.events import Events
@@ -82,6 +83,7 @@ class Surface:
     elsewhere: Callable[[Routine], str] = lambda routine: ""
     """Why a routine does not start on this machine; empty if it does."""
     log_file: Path | None = None
+    approvals: Approvals | None = None
     memory: Memory | None = None
     purse: Purse | None = None
     forgetting: Forgetting | None = None

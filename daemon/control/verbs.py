@@ -418,6 +418,41 @@ def memory(call: Call) -> int:
     return main(call)
 
 
+def approvals(call: Call) -> int:
+    """List what waits for an answer."""
+    from daemon.control.answer import approvals as act
+
+    return act(call)
+
+
+def approve(call: Call) -> int:
+    """Allow a call."""
+    from daemon.control.answer import approve as act
+
+    return act(call)
+
+
+def reject(call: Call) -> int:
+    """Refuse a call."""
+    from daemon.control.answer import reject as act
+
+    return act(call)
+
+
+def quarantine(call: Call) -> int:
+    """Show what was kept from the models."""
+    from daemon.control.answer import quarantine as act
+
+    return act(call)
+
+
+def audit(call: Call) -> int:
+    """Show the audit."""
+    from daemon.control.answer import audit as act
+
+    return act(call)
+
+
 def reload(call: Call) -> int:
     """Read config, policy and routines again."""
     told = call.ask("POST", "/v1/reload")

@@ -53,7 +53,7 @@ TOOLS: Mapping[str, Tool] = {
     "finish": Tool(),
 }
 # Programs that run whatever they are told to: a rule that allows one of them by name alone allows everything.
-_RUN_ANYTHING = listed("""
+RUN_ANYTHING = listed("""
     sh bash dash zsh ksh fish busybox env nice nohup setsid timeout time xargs parallel watch sudo su doas chroot
     unshare nsenter strace ltrace script expect python python2 python3 perl ruby node deno bun php lua awk gawk
     mawk sed make vi vim ed ex emacs gdb ssh tclsh sqlite3 openssl find systemd-run at batch crontab agentctl
@@ -372,7 +372,7 @@ def _programs_that_fit(file: PolicyFile) -> Iterator[Conflict]:
             elif rule.profile and program not in read_only():
                 hint = did_you_mean(program, sorted(read_only()))
                 yield Conflict(key, "the profile read-only does not know this program", program, hint)
-            elif rule.effect == "allow" and not rule.profile and len(rule.argv) == 1 and program in _RUN_ANYTHING:
+            elif rule.effect == "allow" and not rule.profile and len(rule.argv) == 1 and program in RUN_ANYTHING:
                 yield Conflict(key, "runs whatever it is told to", program, "name the words that follow it, too")
 
 

@@ -87,6 +87,8 @@ def bury(connection: sqlite3.Connection, run: str, now: datetime) -> str:
     words = f"forgotten on {now:%Y-%m-%d}"
     stone = encode({"text": f"What this run did was {words}.", "source": NOWHERE, "digest": digest})
     connection.execute("DELETE FROM step WHERE run_id = ?", (run,))
+    connection.execute("DELETE FROM approval WHERE run_id = ?", (run,))
+    connection.execute("DELETE FROM quarantine WHERE run_id = ?", (run,))
     connection.execute(
         "INSERT INTO step (run_id, seq, kind, iteration, call_id, fence, at, body)"
         " SELECT id, 0, ?, 0, NULL, fence, ?, ? FROM run WHERE id = ?",

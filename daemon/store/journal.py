@@ -11,10 +11,12 @@ import asyncio
 import sqlite3
 
 from daemon.models import Json
+from daemon.store.approvals import Approvals
+from daemon.store.audit import Audit
 from daemon.store.days import Day, Days
 from daemon.store.occasions import Occasions
 from daemon.store.outbox import Deliveries
-from daemon.store.runs import Runs
+from daemon.store.quarantine import Quarantine
 from daemon.store.runstore import RunStore
 from daemon.store.slots import Claim, RoutineState, SlotRow, Slots
 from daemon.store.spending import Spending
@@ -23,8 +25,9 @@ from daemon.store.streaks import Streak, Streaks
 __all__ = ["Claim", "Day", "Journal", "RoutineState", "SlotRow", "Streak"]
 
 
-class Journal(Slots, Occasions, Runs, Streaks, Days, Deliveries, Spending, RunStore):
-    """The record of slots, events (occasions.py), runs and steps, deliveries (outbox.py) and money (spending.py)."""
+class Journal(Slots, Occasions, Approvals, Streaks, Days, Deliveries, Spending, Quarantine, Audit, RunStore):
+    """The record of slots, events (occasions.py), runs and steps, what they wait for (approvals.py), deliveries
+    (outbox.py), money (spending.py), what was kept from models (quarantine.py) and of all calls (audit.py)."""
 
     def remember(self, key: str, value: str) -> asyncio.Future[None]:
         """Keep a small fact over restarts."""

@@ -8,14 +8,14 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from daemon.errors import NotFound, Refused
-from daemon.models import Delivery, DeliveryStatus, Json, Report, Run, Status
+from daemon.models import Delivery, DeliveryStatus, Json, Report, Run, Status, Taint
 from daemon.store.incidents import Alerting, judge, over
 from daemon.store.part import Part
 from daemon.store.rows import Row, clean, moment, moment_or_none, stamp, stamp_or_none
 
 _DELIVERY = """
 SELECT o.id, o.run_id, r.routine, o.target, o.options, o.zone, o.status, o.attempts, o.next_at, o.receipt, o.error,
-    o.created, r.slot, r.status, r.report, r.detail
+    o.created, r.slot, r.status, r.report, r.detail, r.taint
 FROM outbox AS o LEFT JOIN run AS r ON r.id = o.run_id
 """
 
@@ -145,7 +145,7 @@ def enqueue(
 def _delivery_of(row: Row) -> Delivery:
     (
         id_, run, routine, target, options, zone, status, attempts, next_at, receipt, error,
-        created, slot, run_status, report, detail,
+        created, slot, run_status, report, detail, taint,
     ) = row  # fmt: skip
     return Delivery(
         id=id_,
@@ -166,5 +166,6 @@ def _delivery_of(row: Row) -> Delivery:
             status=Status(run_status or Status.SUCCEEDED),
             text=report if report is not None else detail or "",
             scheduled_zone=zone,
+            taint=Taint(taint or ""),
         ),
     )

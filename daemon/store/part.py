@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from daemon.store.database import Database
+from daemon.store.rows import stamp
 
 
 class Part:
@@ -14,3 +15,6 @@ class Part:
     def __init__(self, db: Database, *, clock: Callable[[], datetime]) -> None:
         self._db = db
         self._clock = clock
+
+    def _now(self) -> int:
+        return stamp(self._clock())

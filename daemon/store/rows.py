@@ -9,12 +9,15 @@ import zlib
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
-from daemon.models import Json, Run, Status, Step, StepKind, Usage
+from daemon.models import Json, Run, Status, Step, StepKind, Taint, Usage
 
 Row: TypeAlias = tuple[Any, ...]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
+# A part of an id that is shorter is too likely to name another thing than the one meant.
+SHORTEST_PART = 4
+AFTER_EVERY_ID = "\N{DELETE}"  # ids are letters and digits
 DEFLATE_FROM = 4096  # bytes: below, deflating costs more than the page it saves
 
 
@@ -67,7 +70,7 @@ def decode(column: bytes) -> Json:
 RUN = (
     'id, routine, definition, "trigger", slot, event, status, attempt, barren, fence, created, started, ended,'
     " not_before, active, cancel, goal, report, silent, detail, provider, model,"
-    " input, cache_read, cache_write, output, reasoning, iterations"
+    " input, cache_read, cache_write, output, reasoning, iterations, taint, sandbox"
 )
 
 
@@ -76,7 +79,7 @@ def run_of(row: Row) -> Run:
     (
         id_, routine, definition, trigger, slot, event, status, attempt, barren, fence, created, started, ended,
         not_before, active, cancel, goal, report, silent, detail, provider, model,
-        input_, cache_read, cache_write, output, reasoning, iterations,
+        input_, cache_read, cache_write, output, reasoning, iterations, taint, sandbox,
     ) = row  # fmt: skip
     return Run(
         id=id_,
@@ -103,6 +106,8 @@ def run_of(row: Row) -> Run:
         model=model,
         usage=Usage(input=input_, cache_read=cache_read, cache_write=cache_write, output=output, reasoning=reasoning),
         iterations=iterations,
+        taint=Taint(taint),
+        sandbox=sandbox,
     )
 
 

@@ -17,12 +17,16 @@ from dataclasses import replace
 from datetime import datetime
 
 from daemon.errors import DaemonError, Fenced, NotFound, Refused, StoreFull
-from daemon.models import MOVES, Json, Reason, Run, Status, Step
+from daemon.models import MOVES, Json, Reason, Run, Status, Step, StepKind
+from daemon.store.asking import drop_open, use
+from daemon.store.audit import note_steps
 from daemon.store.database import Database
 from daemon.store.incidents import Alerting, Incidents
 from daemon.store.outbox import enqueue
 from daemon.store.rows import (
+    AFTER_EVERY_ID,
     RUN,
+    SHORTEST_PART,
     STEP,
     clean_or_none,
     deflate,
@@ -36,11 +40,6 @@ from daemon.store.rows import (
 
 # Only stores that several daemons share ever look at it: here the lock on the state folder says who lives.
 LEASE = 60_000_000  # microseconds
-
-# Shorter ones are too likely to name another run than the one meant.
-SHORTEST_PART = 4
-
-AFTER_EVERY_ID = "\N{DELETE}"  # ids are letters and digits
 
 # Where a run may come from, by where it goes to.
 _BEFORE = {status: [source for source, targets in MOVES.items() if status in targets] for status in Status}
@@ -77,8 +76,8 @@ _CANCEL = f"UPDATE run SET cancel = 1, status = 'cancelled', ended = ?, fence = 
 
 _LEAVE = f"""
 UPDATE run SET status = ?, ended = ?, not_before = ?, active = ?, report = ?, silent = ?, detail = ?, provider = ?,
-    model = ?, input = ?, cache_read = ?, cache_write = ?, output = ?, reasoning = ?, iterations = ?,
-    fence = fence + ?, barren = max(barren - ?, 0), owner = NULL, lease_until = NULL
+    model = ?, input = ?, cache_read = ?, cache_write = ?, output = ?, reasoning = ?, iterations = ?, taint = ?,
+    sandbox = ?, fence = fence + ?, barren = max(barren - ?, 0), owner = NULL, lease_until = NULL
 WHERE id = ? AND fence = ? AND steps = coalesce(?, steps) AND status IN (%s)
 RETURNING {RUN}
 """
@@ -147,6 +146,10 @@ class Runs(Incidents):
                     for step, body in zip(numbered, bodies, strict=True)
                 ],
             )
+            note_steps(connection, run, numbered, at)
+            for step in numbered:
+                if step.kind is StepKind.CALL and (approval := step.body.get("approval")):
+                    use(connection, run, approval)
             return numbered
 
         return self._db.submit(work, durable=durable)
@@ -178,15 +181,17 @@ class Runs(Incidents):
         """
         if not run.status.ended:
             raise ValueError(f"run {run.id} is {run.status}, which is no end")
-        ended = replace(run, ended=run.ended or self._clock(), not_before=None)
+        now = run.ended or self._clock()
+        ended = replace(run, ended=now, not_before=None)
         fence, written = self._taken.get(run.id, (None, None))
         expected = written if fence == run.fence else None
 
         def work(connection: sqlite3.Connection) -> Run:
-            final = _leave(connection, ended, expected)
+            final = leave(connection, ended, expected)
             if final.status is Status.SKIPPED:
                 connection.execute("UPDATE slot SET outcome = 'skipped', reason = ? WHERE run_id = ?", (reason, run.id))
             enqueue(connection, final, deliveries, zone, self.alerting)
+            drop_open(connection, run.id, stamp(now))
             return final
 
         final = await self._db.write(work, durable=True)
@@ -205,7 +210,7 @@ class Runs(Incidents):
         # Un-awaited steps stand before this in the queue. Should the disk have refused one, that is no reason to stop
         # here: the run resumes from what is in the journal.
         def work(connection: sqlite3.Connection) -> Run:
-            return _leave(connection, queued, None, suspended=True, forgiven=not_before is None)
+            return leave(connection, queued, None, suspended=True, forgiven=not_before is None)
 
         suspended = await self._db.write(work)
         self._let_go(run)
@@ -241,6 +246,7 @@ class Runs(Incidents):
                 raise Refused(f"run {run.id} has already ended ({run.status})")
             if run.status is Status.RUNNING:
                 return run_of(connection.execute(_MARK, (run.id,)).fetchone())
+            drop_open(connection, run.id, now)
             return run_of(connection.execute(_CANCEL, (now, run.id)).fetchone())
 
         run = await self._db.write(work, durable=True)
@@ -296,7 +302,7 @@ class Runs(Incidents):
         return await self._db.read(work)
 
 
-def _leave(
+def leave(
     connection: sqlite3.Connection, run: Run, steps: int | None, *, suspended: bool = False, forgiven: bool = False
 ) -> Run:
     """Write down a run that its owner lets go of, ended or queued again."""
@@ -307,7 +313,7 @@ def _leave(
             run.status, stamp_or_none(run.ended), stamp_or_none(run.not_before), run.active,
             clean_or_none(run.report), run.silent, clean_or_none(run.detail), run.provider, run.model,
             run.usage.input, run.usage.cache_read, run.usage.cache_write, run.usage.output, run.usage.reasoning,
-            run.iterations, suspended, forgiven, run.id, run.fence, steps, *sources,
+            run.iterations, run.taint, run.sandbox, suspended, forgiven, run.id, run.fence, steps, *sources,
         ),
     ).fetchone()  # fmt: skip
     if row is None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
-from daemon.models import Json, Reason, Run, Step
+from daemon.models import Json, Petition, Reason, Run, Step
 from daemon.store.slots import Claim
 
 
@@ -32,6 +32,9 @@ class RunStore(Protocol):
 
     async def suspend(self, run: Run, *, not_before: datetime | None = None, detail: str | None = None) -> Run:
         """Let go of a run, to be resumed."""
+
+    async def park(self, run: Run, petitions: Sequence[Petition], *, patience: timedelta, detail: str) -> Run:
+        """Let go of a run until a person has answered."""
 
     async def end(
         self, run: Run, deliveries: Sequence[tuple[str, Json]] = (), *, reason: Reason = Reason.GATE, zone: str = "UTC"

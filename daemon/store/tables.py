@@ -166,6 +166,8 @@ class RunRow(Table, table=True):
     reasoning: int = _column(Integer, "0", default=0)
     iterations: int = _column(Integer, "0", default=0)
     steps: int = _column(Integer, "0", default=0)
+    taint: str = _column(Text, "''", default="")
+    sandbox: str = _column(Text, "''", default="")
 
 
 class SlotRecord(Table, table=True):
@@ -294,3 +296,63 @@ class IncidentRow(Table, table=True):
     acked: datetime | None = _column(Moment, default=None)
     closed: datetime | None = _column(Moment, default=None)
     run_id: str | None = _column(Text, default=None, foreign_key="run.id", ondelete="SET NULL")
+
+
+class ApprovalRow(Table, table=True):
+    """A call that waits, or waited, for a person's word; see models.Approval."""
+
+    __tablename__ = "approval"
+    __table_args__ = (
+        Index("approval_run", "run_id", "call_id"),
+        Index("approval_status", "status", "expires"),
+    )
+
+    id: str = _column(Text, primary_key=True)
+    run_id: str = _column(Text, foreign_key="run.id", ondelete="CASCADE")
+    routine: str = _column(Text)
+    call_id: str = _column(Text)
+    tool: str = _column(Text)
+    request: Json = _column(Body)
+    digest: str = _column(Text)
+    rule: str = _column(Text)
+    reason: str = _column(Text, "''", default="")
+    taint: str = _column(Text, "''", default="")
+    status: str = _column(Text)
+    created: datetime = _column(Moment)
+    expires: datetime = _column(Moment)
+    decided: datetime | None = _column(Moment, default=None)
+    actor: str = _column(Text, "''", default="")
+
+
+class QuarantineRow(Table, table=True):
+    """What the injection check kept from the models."""
+
+    __tablename__ = "quarantine"
+    __table_args__ = (Index("quarantine_run", "run_id"),)
+
+    id: str = _column(Text, primary_key=True)
+    run_id: str = _column(Text)
+    routine: str = _column(Text)
+    call_id: str = _column(Text)
+    tool: str = _column(Text)
+    reason: str = _column(Text)
+    at: datetime = _column(Moment)
+    body: Json = _column(Body)
+
+
+class AuditRow(Table, table=True):
+    """One call, its end, or an act of a person; each row's hash covers the one before."""
+
+    __tablename__ = "audit"
+    __table_args__ = (Index("audit_run", "run_id"),)
+
+    seq: int | None = _column(Integer, primary_key=True, default=None)
+    at: datetime = _column(Moment)
+    kind: str = _column(Text)
+    run_id: str = _column(Text, "''", default="")
+    routine: str = _column(Text, "''", default="")
+    call_id: str = _column(Text, "''", default="")
+    tool: str = _column(Text, "''", default="")
+    actor: str = _column(Text, "''", default="")
+    body: str = _column(Text)
+    hash: str = _column(Text)

@@ -94,8 +94,8 @@ def _judged(policy: Policy, tool: str, path: str, context: ToolContext) -> Place
     except Unreadable as error:
         raise ToolFailed(str(error)) from None
     for name in place.names:
-        verdict = policy.judge(tool, {"path": name}, routine=context.routine)
-        if not verdict.allows:
+        verdict = policy.judge(tool, {"path": name}, routine=context.routine, tainted=context.tainted)
+        if not context.permits(verdict):
             raise ToolFailed(f"{verdict.rule}: {verdict.reason}")
     return place
 

@@ -42,8 +42,8 @@ async def run_call(
     tool: str, arguments: Json, *, policy: Policy, context: ToolContext, zone: str | None = None
 ) -> Done:
     """Run a call exactly as the policy plans it; ToolFailed if it is not allowed or cannot be started."""
-    verdict, line = policy.plan(tool, arguments, routine=context.routine)
-    if not verdict.allows:
+    verdict, line = policy.plan(tool, arguments, routine=context.routine, tainted=context.tainted)
+    if not context.permits(verdict):
         instead = f"; {verdict.allowed}" if verdict.allowed else ""
         raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{instead}")
     limits = policy.limits_for(context.routine)

@@ -11,6 +11,7 @@ import json
 import re
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from email.message import Message
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
@@ -113,6 +114,7 @@ class Web:
                 headers = {name: value for name, value in headers.items() if name != "content-type"}
             if following.origin != asked.origin:
                 headers = {name: value for name, value in headers.items() if name in _HARMLESS}
+                context = replace(context, approved="")  # that was for the host it was asked for
             asked = following
         raise ToolFailed(f"{asked.url} leads on and on: more than {_REDIRECTS} redirects")
 
@@ -121,8 +123,8 @@ class Web:
 
         policy = self._policy()
         call = {"url": asked.url, "method": asked.method}
-        verdict = policy.judge("http_request", call, routine=context.routine)
-        if not verdict.allows:
+        verdict = policy.judge("http_request", call, routine=context.routine, tainted=context.tainted)
+        if not context.permits(verdict):
             instead = f"; {verdict.allowed}" if verdict.allowed else ""
             raise ToolFailed(f"not asked, {verdict.rule}: {verdict.reason}{instead}")
         if self._tls is None:

@@ -1,0 +1,120 @@
+"""What people answer at: a question is approved, rejected or left to expire, and its run goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from daemon.approvals.request import describe, digest
+from daemon.errors import DaemonError, Refused
+from daemon.models import Approval, ApprovalStatus, Run
+
+if TYPE_CHECKING:
+    from daemon.approvals.remembered import Entry, Remembered
+    from daemon.clock import Clock
+    from daemon.policy import Policy
+    from daemon.store import Journal
+    from daemon.timer import Timer
+
+log = structlog.get_logger()
+
+_RETRY = 60.0  # seconds until what could not be written is tried again
+
+
+class Approvals:
+    """Takes answers; `run` lets questions expire that nobody has answered."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        policy: Callable[[], Policy],
+        remembered: Remembered,
+        *,
+        submit: Callable[[Run], Awaitable[None]],
+        clock: Clock,
+        timer: Timer,
+    ) -> None:
+        self._journal, self._policy, self.remembered = journal, policy, remembered
+        self._submit, self._clock, self._timer = submit, clock, timer
+        self._bell = asyncio.Event()
+
+    def wake(self) -> None:
+        """Look at once: something was asked, or the clock has jumped."""
+        self._bell.set()
+
+    async def run(self) -> None:
+        """Let questions expire, until cancelled."""
+        self._timer.open(rang=self.wake, stepped=self.wake)
+        try:
+            while True:
+                self._bell.clear()
+                try:
+                    await self._go_on(await self._journal.expire())
+                    self._timer.set(await self._journal.next_expiry())
+                except DaemonError as error:
+                    log.error("approvals.stuck", detail=str(error))  # noqa: TRY400  a full disk needs no traceback
+                    await asyncio.sleep(_RETRY)
+                    continue
+                await self._bell.wait()
+        finally:
+            self._timer.close()
+
+    async def approve(self, id_: str, *, by: str, remember: str | None = None) -> Approval:
+        """Allow a call once, and with the token of its proposal for good. NotFound, Refused.
+
+        It must still be what was asked: else the question is void, and the run has its call judged anew.
+        """
+        asked = await self._journal.approval(id_)
+        if remember is not None and self.remembered.proposal(asked)[1] != remember:
+            raise Refused("what would be remembered is not what was shown; look at it again")
+        if asked.status is ApprovalStatus.PENDING and (changed := await self._changed(asked)):
+            await self._go_on(await self._journal.void([asked.id], by=by))
+            raise Refused(
+                f"nothing was approved: {changed} since this was asked. The run goes on and has its call judged"
+                " anew; what is asked then is in: agentctl approvals"
+            )
+        answered, runs = await self._journal.answer(asked.id, ApprovalStatus.APPROVED, by=by)
+        log.info("approval.given", approval=asked.id, routine=asked.routine, tool=asked.petition.tool, by=by)
+        await self._go_on(runs)
+        if remember is not None:
+            self.remembered.add(asked, by=by, at=self._clock.now())
+            body = {"approval": asked.id, "request": asked.petition.digest}
+            await self._journal.write_audit("remembered", actor=by, routine=asked.routine, body=body)
+        return next(each for each in answered if each.id == asked.id)
+
+    async def reject(self, id_: str, *, by: str) -> Approval:
+        """Refuse a call; its run goes on without it. NotFound, Refused."""
+        asked = await self._journal.approval(id_)
+        answered, runs = await self._journal.answer(asked.id, ApprovalStatus.REJECTED, by=by)
+        log.info("approval.refused", approval=asked.id, routine=asked.routine, tool=asked.petition.tool, by=by)
+        await self._go_on(runs)
+        return next(each for each in answered if each.id == asked.id)
+
+    async def proposal(self, id_: str) -> tuple[str, str]:
+        """Return the diff that remembering a call would make, and what confirms it. NotFound, Refused."""
+        return self.remembered.proposal(await self._journal.approval(id_))
+
+    async def revoke(self, id_: str, *, by: str) -> Entry:
+        """Take back what was allowed for good. NotFound."""
+        gone = self.remembered.revoke(id_)
+        await self._journal.write_audit("revoked", actor=by, routine=gone.routine, body={"approval": gone.id})
+        return gone
+
+    async def _changed(self, asked: Approval) -> str:
+        """Say what about a call is no longer as it was asked; empty if nothing is."""
+        was = asked.petition.request
+        now = await asyncio.to_thread(
+            describe, self._policy(), asked.petition.tool, was["arguments"], routine=asked.routine
+        )
+        if digest(now) == asked.petition.digest:
+            return ""
+        if now["policy"] != was["policy"]:
+            return "the policy has changed"
+        return "a program or a file of this call has changed"
+
+    async def _go_on(self, runs: Iterable[Run]) -> None:
+        for run in runs:
+            await self._submit(run)

@@ -1,0 +1,98 @@
+"""What a call would do, in one form for all that comes to the same, so that an approval fits this and nothing else.
+
+A command line is bound to its words, to the very bytes of its programs and of the files they are given (a script whose
+content changes is another script), to the folder it runs in and to the policy it was judged by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from daemon.models import Json
+from daemon.policy import PlannedCommand, Policy, Unreadable
+from daemon.policy.reach import Reach
+from daemon.store.audit import digest
+
+__all__ = ["describe", "digest", "in_words"]
+
+# Of a larger file its size, inode and time of change have to do: a question must not read a disk.
+LARGEST = 64 << 20
+MOST_FILES = 200
+LONGEST_PATH = 4096
+LONGEST_WORDS = 2_000
+
+
+def describe(policy: Policy, tool: str, arguments: Json, *, routine: str) -> Json:
+    """Return exactly what a call would do; it reads files, so not on the event loop."""
+    request: Json = {"tool": tool, "routine": routine, "policy": policy.hash, "folder": policy.reach.workspace}
+    line = policy.plan(tool, arguments, routine=routine)[1]
+    if not line:
+        return request | {"arguments": arguments, "files": dict(_files(_words_in(arguments), policy.reach))}
+    made = [[each.joint, [_command(command, policy.reach) for command in each.commands]] for each in line]
+    return request | {"arguments": arguments, "line": made}
+
+
+def _command(command: PlannedCommand, reach: Reach) -> Json:
+    from daemon.tools.lines import find_program
+
+    program = find_program(command.argv[0])
+    streams = [[each.fd, each.to.value] for each in command.redirects]
+    made: Json = {"argv": list(command.argv), "program": _identity(program) if program else None, "streams": streams}
+    if command.stdin:
+        made["stdin"] = _identity(Path(command.stdin.real))
+    return made | {"files": dict(_files(command.argv[1:], reach))}
+
+
+def _words_in(value: Any) -> list[str]:
+    """Return the short texts among the arguments of a call: any of them may name a file."""
+    if isinstance(value, str):
+        return [value] if len(value) < LONGEST_PATH else []
+    if isinstance(value, Mapping):
+        return [word for item in value.values() for word in _words_in(item)]
+    if isinstance(value, list):
+        return [word for item in value for word in _words_in(item)]
+    return []
+
+
+def _files(words: Any, reach: Reach) -> Iterator[tuple[str, Json]]:
+    """Yield the files that words may name, with what is in them."""
+    found = 0
+    for word in words:
+        for text in dict.fromkeys((word, word.partition("=")[2])):
+            try:
+                place = Path(reach.find(text).real) if text else None
+            except (Unreadable, ValueError, OSError):
+                continue
+            if place is not None and place.is_file() and found < MOST_FILES:
+                found += 1
+                yield text, _identity(place)
+
+
+def _identity(path: Path) -> Json:
+    """Return what tells this file from any other: its place and what is in it."""
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST:
+                return {"path": str(path), "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    except OSError:
+        return {"path": str(path), "sha256": None}
+    return {"path": str(path), "size": status.st_size, "inode": status.st_ino, "changed": status.st_mtime_ns}
+
+
+def in_words(request: Json) -> str:
+    """Return for a person what a request would do."""
+    if line := request.get("line"):
+        parts = []
+        for place, (joint, commands) in enumerate(line):
+            piped = " | ".join(shlex.join(command["argv"]) for command in commands)
+            parts.append(piped if not place else f"{joint} {piped}")
+        return " ".join(parts)
+    said = ", ".join(f"{key} = {value!r}" for key, value in request["arguments"].items())
+    return said if len(said) <= LONGEST_WORDS else f"{said[:LONGEST_WORDS]}…"

@@ -1,0 +1,105 @@
+"""Runs that wait for a person's word, and the word.
+
+A run that is parked is in nobody's hands: its row says `waiting`, and here stands what it waits for. An answer queues
+it again, and it resumes from its steps like any other. That an approved call starts at most once hangs on two writes
+that cannot come apart: the step that stands before its start, and the approval's being used up (asking.use).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+
+from daemon.errors import Refused
+from daemon.models import Approval, ApprovalStatus, Petition, Run, Status
+from daemon.store.asking import approvals_in, ask, find_approval, settle
+from daemon.store.rows import moment, moment_or_none, stamp
+from daemon.store.runs import Runs, leave
+
+
+class Approvals(Runs):
+    """Runs, and what they wait for."""
+
+    async def park(self, run: Run, petitions: Sequence[Petition], *, patience: timedelta, detail: str) -> Run:
+        """Let go of a running run until a person has answered, in one durable commit. Fenced.
+
+        What was asked already stays asked, with its id and its time. A run that was answered in between is queued.
+        """
+        now = self._clock()
+
+        def work(connection: sqlite3.Connection) -> Run:
+            answered = [ask(connection, run, each, now, patience) for each in petitions]
+            status = Status.QUEUED if any(answered) else Status.WAITING
+            parked = run.to(status, not_before=None, detail=None if any(answered) else detail)
+            return leave(connection, parked, None, suspended=True, forgiven=True)
+
+        parked = await self._db.write(work, durable=True)
+        self._let_go(run)
+        return parked
+
+    async def answer(self, id_: str, status: ApprovalStatus, *, by: str) -> tuple[list[Approval], list[Run]]:
+        """Write down a person's word; return what it answered and the runs that can go on. NotFound, Refused.
+
+        All that waits for the same is answered at once: the same request, of the same routine.
+        """
+        now = stamp(self._clock())
+
+        def work(connection: sqlite3.Connection) -> tuple[list[Approval], list[Run]]:
+            asked = find_approval(connection, id_)
+            if asked.status is not ApprovalStatus.PENDING or asked.expires <= moment(now):
+                state = ApprovalStatus.EXPIRED if asked.status is ApprovalStatus.PENDING else asked.status
+                raise Refused(f"approval {asked.id} is {state.value}: it cannot be answered any more")
+            where = "status = 'pending' AND expires > ? AND routine = ? AND digest = ?"
+            return settle(connection, where, (now, asked.routine, asked.petition.digest), status, now, by)
+
+        return await self._db.write(work, durable=True)
+
+    async def void(self, ids: Collection[str], *, by: str = "") -> list[Run]:
+        """Let questions go that are no longer what would happen; return the runs that go on and are judged anew."""
+        now, marks = stamp(self._clock()), ", ".join("?" * len(ids))
+
+        def work(connection: sqlite3.Connection) -> list[Run]:
+            return settle(
+                connection, f"status = 'pending' AND id IN ({marks})", tuple(ids), ApprovalStatus.VOID, now, by
+            )[1]
+
+        return await self._db.write(work, durable=True)
+
+    async def expire(self) -> list[Run]:
+        """Let questions go that nobody has answered in time; return the runs that can go on."""
+        now = stamp(self._clock())
+
+        def work(connection: sqlite3.Connection) -> list[Run]:
+            return settle(connection, "status = 'pending' AND expires <= ?", (now,), ApprovalStatus.EXPIRED, now, "")[1]
+
+        return await self._db.write(work, durable=True)
+
+    async def next_expiry(self) -> datetime | None:
+        """Return when the next question expires; None if none is open."""
+
+        def work(connection: sqlite3.Connection) -> datetime | None:
+            (at,) = connection.execute("SELECT min(expires) FROM approval WHERE status = 'pending'").fetchone()
+            return moment_or_none(at)
+
+        return await self._db.read(work)
+
+    async def approval(self, id_or_part: str) -> Approval:
+        """Return the approval of that id; its beginning or its end (>= 4 characters) is enough. NotFound."""
+        return await self._db.read(lambda connection: find_approval(connection, id_or_part))
+
+    async def approvals(
+        self,
+        *,
+        run: str | None = None,
+        status: ApprovalStatus | None = None,
+        limit: int = 100,
+        before: str | None = None,
+    ) -> list[Approval]:
+        """Return approvals, newest first, starting behind `before`."""
+        wanted = [("run_id = ?", run), ("status = ?", status), ("id < ?", before)]
+        where = " AND ".join(condition for condition, value in wanted if value is not None) or "TRUE"
+        values = tuple(value for _, value in wanted if value is not None)
+        return await self._db.read(
+            lambda connection: approvals_in(connection, f"WHERE {where} ORDER BY id DESC LIMIT ?", (*values, limit))
+        )

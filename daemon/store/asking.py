@@ -1,0 +1,150 @@
+"""Questions to a person, as rows: asked, answered, used up. Functions of a connection, to be handed to the writer."""
+
+# ruff: noqa: S608  what is put into statements are constants of this file; values are bound
+from __future__ import annotations
+
+import sqlite3
+from datetime import datetime, timedelta
+
+from daemon.errors import NotFound, Refused
+from daemon.models import Approval, ApprovalStatus, Petition, Run, Taint, new_id
+from daemon.store import audit
+from daemon.store.rows import (
+    AFTER_EVERY_ID,
+    SHORTEST_PART,
+    Row,
+    clean,
+    decode,
+    deflate,
+    encode,
+    moment,
+    moment_or_none,
+    runs_in,
+    stamp,
+)
+
+_A = ApprovalStatus
+_COLUMNS = (
+    "id, run_id, routine, call_id, tool, request, digest, rule, reason, taint, status, created, expires, decided, actor"
+)
+
+
+def use(connection: sqlite3.Connection, run: Run, id_: str) -> None:
+    """Use an approval up, in the transaction of the step that stands before the call's start; Refused if it cannot."""
+    used = connection.execute(
+        "UPDATE approval SET status = 'used' WHERE id = ? AND run_id = ? AND status = 'approved'", (id_, run.id)
+    )
+    if used.rowcount != 1:
+        raise Refused(f"approval {id_} does not stand (any more) for this call: nothing was started")
+
+
+def drop_open(connection: sqlite3.Connection, run: str, now: int) -> None:
+    """Let go of what a run waited for that goes on no more."""
+    settle(connection, "status IN ('pending', 'approved') AND run_id = ?", (run,), _A.VOID, now, "")
+
+
+def ask(connection: sqlite3.Connection, run: Run, asked: Petition, now: datetime, patience: timedelta) -> bool:
+    """Write a question down unless it stands there already; tell whether it has been answered meanwhile."""
+    place = (run.id, asked.call_id)
+    rows = connection.execute(
+        "SELECT status FROM approval WHERE run_id = ? AND call_id = ? AND digest = ? ORDER BY id DESC LIMIT 1",
+        (*place, asked.digest),
+    ).fetchone()
+    if rows and rows[0] == _A.PENDING:
+        return False
+    if rows and rows[0] in (_A.APPROVED, _A.REJECTED, _A.EXPIRED):
+        return True
+    before = "status IN ('pending', 'approved') AND run_id = ? AND call_id = ?"
+    settle(connection, before, place, _A.VOID, stamp(now), "")
+    row = (
+        new_id(), run.id, run.routine, asked.call_id, asked.tool, deflate(encode(asked.request)), asked.digest,
+        clean(asked.rule), clean(asked.reason), asked.taint, _A.PENDING, stamp(now), stamp(now + patience), None, "",
+    )  # fmt: skip
+    connection.execute(f"INSERT INTO approval ({_COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)
+    _note(connection, "asked", _approval_of(row), stamp(now), "")
+    return False
+
+
+def settle(
+    connection: sqlite3.Connection, where: str, values: Row, status: ApprovalStatus, now: int, by: str
+) -> tuple[list[Approval], list[Run]]:
+    """Give questions their answer, and queue the runs that waited for them."""
+    rows = connection.execute(
+        f"UPDATE approval SET status = ?, decided = ?, actor = ? WHERE {where} RETURNING {_COLUMNS}",
+        (status, now, by, *values),
+    ).fetchall()
+    answered = [_approval_of(row) for row in rows]
+    for each in answered:
+        _note(connection, status.value, each, now, by)
+    runs = sorted({each.run for each in answered})
+    if not runs:
+        return [], []
+    marks = ", ".join("?" * len(runs))
+    connection.execute(
+        "UPDATE run SET status = 'queued', detail = NULL, not_before = NULL, fence = fence + 1"
+        f" WHERE status = 'waiting' AND id IN ({marks})",
+        runs,
+    )
+    return answered, runs_in(connection, f"WHERE status = 'queued' AND id IN ({marks}) ORDER BY id", tuple(runs))
+
+
+def _note(connection: sqlite3.Connection, kind: str, asked: Approval, now: int, by: str) -> None:
+    petition = asked.petition
+    audit.note(
+        connection,
+        kind,
+        now,
+        run=asked.run,
+        routine=asked.routine,
+        call_id=petition.call_id,
+        tool=petition.tool,
+        actor=by,
+        body={"approval": asked.id, "request": petition.digest, "rule": petition.rule, "taint": petition.taint},
+    )
+
+
+def find_approval(connection: sqlite3.Connection, part: str) -> Approval:
+    if exact := approvals_in(connection, "WHERE id = ?", (part,)):
+        return exact[0]
+    told, part = part, part.upper()
+    if len(part) < SHORTEST_PART:
+        raise NotFound(f"there is no approval {told!r}; give at least {SHORTEST_PART} characters of an id")
+    rest = "WHERE (id >= ? AND id < ?) OR substr(id, ?) = ? ORDER BY id DESC LIMIT 2"
+    found = approvals_in(connection, rest, (part, part + AFTER_EVERY_ID, -len(part), part))
+    if not found:
+        raise NotFound(f"there is no approval {told!r}; `agentctl approvals` shows what waits for an answer")
+    if len(found) > 1:
+        raise NotFound(
+            f"{told!r} fits several approvals, {found[0].id} and {found[1].id} among them; give more of the id"
+        )
+    return found[0]
+
+
+def approvals_in(connection: sqlite3.Connection, rest: str, values: Row) -> list[Approval]:
+    return [_approval_of(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM approval {rest}", values)]
+
+
+def _approval_of(row: Row) -> Approval:
+    (
+        id_, run, routine, call_id, tool, request, digest, rule, reason, taint, status,
+        created, expires, decided, actor,
+    ) = row  # fmt: skip
+    return Approval(
+        id=id_,
+        run=run,
+        routine=routine,
+        petition=Petition(
+            call_id=call_id,
+            tool=tool,
+            request=decode(request),
+            digest=digest,
+            rule=rule,
+            reason=reason,
+            taint=Taint(taint),
+        ),
+        status=ApprovalStatus(status),
+        created=moment(created),
+        expires=moment(expires),
+        decided=moment_or_none(decided),
+        by=actor,
+    )
