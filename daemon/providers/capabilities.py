@@ -35,14 +35,21 @@ class Capabilities(Table):
     """Whether it can be shown images."""
     cache: bool = False
     """Whether a tool loop is to be marked for the vendor's prompt cache (Messages); the others cache unasked."""
+    strict: bool = False
+    """Whether it can be held to the schemas of its functions, as far as these can be put so."""
     stream: bool = False
     """Whether it answers in streams only."""
     extra: dict[str, Any] = Field(default_factory=dict)
     """Fields to send with every request as they stand, such as `{enable_thinking = false}`."""
 
 
-_OPENAI = Capabilities(max_tokens_field="max_completion_tokens", echo="never", images=True)
+_OPENAI = Capabilities(max_tokens_field="max_completion_tokens", echo="never", images=True, strict=True)
 _OPENAI_REASONING = _OPENAI.model_copy(update={"temperature": False, "reasoning": True})
+_CLAUDE = Capabilities(temperature=False, images=True, cache=True)
+# Those before 4.6 know only thinking of a fixed budget, which is left to the user to ask for.
+_ADAPTIVE = _CLAUDE.model_copy(update={"thinking": {"type": "adaptive"}})
+# By default these sign their thinking and show none of it, the text between two calls included.
+_SHOWN = _CLAUDE.model_copy(update={"thinking": {"type": "adaptive", "display": "summarized"}})
 _MINIMAX = Capabilities(temperature=(0.01, 1.0))
 
 # The longest prefix of the model's name (in lower case, without a path before it) decides.
@@ -56,10 +63,14 @@ MODELS: Mapping[str, Capabilities] = {
     "o3": _OPENAI_REASONING,
     "o4": _OPENAI_REASONING,
     "gpt-oss": Capabilities(),  # open weights, served by others
-    "claude-": Capabilities(temperature=False, images=True, cache=True),
+    "claude-": _SHOWN,
+    "claude-2": _CLAUDE,
+    "claude-3": _CLAUDE,
+    **{f"claude-{name}-4": _CLAUDE for name in ("haiku", "opus", "sonnet")},
+    **{f"claude-{name}-4-{part}": _ADAPTIVE for name in ("opus", "sonnet") for part in (6, 7, 8)},
     "minimax-": _MINIMAX.model_copy(update={"images": True}),
     "minimax-m2": _MINIMAX,
-    "deepseek-": Capabilities(echo="required"),
+    "deepseek-": Capabilities(temperature=False, echo="required"),  # which it ignores while it thinks
     # Without `clear_thinking = false` its standard endpoint forgets the thinking that a tool loop has to give back.
     "glm-": Capabilities(temperature=(0.0, 1.0), thinking={"type": "enabled", "clear_thinking": False}),
     "glm-4.5": Capabilities(temperature=(0.0, 1.0)),  # too old to know clear_thinking

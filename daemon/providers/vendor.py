@@ -28,6 +28,7 @@ from daemon.models import Chunk, Json, LLMMessage, LLMResponse
 from daemon.providers import faults
 from daemon.providers.base import LLMProvider
 from daemon.providers.capabilities import capabilities as capabilities_of
+from daemon.providers.strict import loosened, strictly
 from daemon.providers.wire.base import Pieces, Question, Wire
 from daemon.providers.wire.sse import Event, Reader
 
@@ -125,7 +126,7 @@ class VendorProvider(LLMProvider):
                 answer = await self._sent(body)
             response = self._read(answer, question)
         self._tell(response, start)
-        return response
+        return self._loosened(response, functions)
 
     async def _in_pieces(
         self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None, temperature: float | None, kw: Json
@@ -164,7 +165,7 @@ class VendorProvider(LLMProvider):
                                 yield chunk
                             response = self._together(incoming, pieces, question)
         self._tell(response, start)
-        yield Chunk(response=response)
+        yield Chunk(response=self._loosened(response, functions))
 
     def _question(
         self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None, temperature: float | None, kw: Json
@@ -227,9 +228,21 @@ class VendorProvider(LLMProvider):
         if key not in self._tools:
             if len(self._tools) >= _TOOL_LISTS:
                 self._tools.pop(next(iter(self._tools)))
+            wanted = strictly(functions) if self.capabilities.strict else functions
             # the list is kept too, so that its identity is not given to another one
-            self._tools[key] = functions, _dumps(self.wire.tools(functions))
+            self._tools[key] = functions, _dumps(self.wire.tools(wanted))
         return self._tools[key][1]
+
+    def _loosened(self, response: LLMResponse, functions: Sequence[Json] | None) -> LLMResponse:
+        """Return the answer with its calls as the functions expect them, strictly as they may have been asked for."""
+        if not (self.capabilities.strict and functions and response.function_calls):
+            return response
+        schemas = {function["name"]: function.get("parameters") for function in functions}
+        calls = (
+            replace(call, arguments=loosened(call.arguments, schemas.get(call.name)))
+            for call in response.function_calls
+        )
+        return replace(response, function_calls=tuple(calls))
 
     async def _sent(self, body: bytes) -> Answer:
         try:

@@ -157,14 +157,17 @@ def _check_schema(schema: object, name: str, *, strict: bool) -> None:
         problem + "array schema missing items.",
         code="invalid_function_parameters",
     )
+    for keyword in ("default", "oneOf", "allOf", "not", "patternProperties") if strict else ():
+        require(keyword not in schema, f"{problem}'{keyword}' is not permitted.", code="invalid_function_parameters")
     properties = schema.get("properties", {})
-    if strict and schema.get("type") == "object":
+    if strict and schema.get("type") in ("object", ["object", "null"]):
         require(
             schema.get("additionalProperties") is False and set(schema.get("required", ())) == set(properties),
             problem + "'additionalProperties' must be false and 'required' include every key in properties.",
             code="invalid_function_parameters",
         )
-    for nested in (*properties.values(), schema.get("items")):
+    inner = (*properties.values(), schema.get("items"), *schema.get("anyOf", ()), *schema.get("$defs", {}).values())
+    for nested in inner:
         _check_schema(nested, name, strict=strict)
 
 

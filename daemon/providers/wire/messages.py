@@ -123,6 +123,7 @@ def _tools(functions: Sequence[Json]) -> list[Json]:
             "name": function["name"],
             "description": function.get("description", ""),
             "input_schema": function.get("parameters") or {"type": "object", "properties": {}},
+            **({"strict": True} if function.get("strict") else {}),
         }
         for function in functions
     ]
