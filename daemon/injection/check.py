@@ -1,8 +1,6 @@
-# ruff: noqa: E501 - a phrase is read as one line
 """Say whether a tool's result tries to give orders.
 
-Signs add up within a window, each kind once, so that a long page is not condemned for what stands far apart. The text
-is read as it stands and, where there is reason to, with its disguises taken off.
+Signs add up within a window, each kind once, so that a long page is not condemned for what stands far apart.
 """
 
 from __future__ import annotations
@@ -10,32 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import ClassVar, TypeAlias
 
-from daemon.injection import plain
-from daemon.injection.chinese import CHINESE, simplified
-from daemon.injection.english import BLOCK, ENGLISH, REVIEW, WARN, Sign
+from daemon.injection import chinese, others, plain
+from daemon.injection.english import ENGLISH
 from daemon.injection.marks import marked
-from daemon.injection.others import JOINED, OTHERS
+from daemon.injection.readings import Reading, readings
+from daemon.injection.signs import BLOCK, REVIEW, WARN, words
 
-# What the tools that ship with us bring in from outside. Those of users and servers are outside altogether.
-_OUTSIDE = frozenset(["shell", "git", "file_read", "file_write", "http_request", "web_search", "script", "subagent"])
-_OURS = frozenset(
-    [
-        "memory_store",
-        "memory_recall",
-        "memory_forget",
-        "memory_expand",
-        "skill",
-        "self_info",
-        "config",
-        "routine",
-        "sysinfo",
-        "file_list",
-        "finish",
-    ]
-)
+# What the tools that ship with us say themselves. All else, those of users and servers too, brings in what is outside.
+_OURS = words("""
+    memory_store memory_recall memory_forget memory_expand skill self_info config routine sysinfo file_list finish
+    """)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +58,13 @@ class Pass(Finding):
 
 
 Detector: TypeAlias = Callable[[str, str], "Finding | str | None"]
-"""One of the user's own: given the tool and its result, the level it would give (or its name)."""
+"""One of the user's own: given the tool and its result, the level it would give, or its name."""
 _LEVELS: tuple[type[Finding], ...] = (Pass, Warn, Review, Block)
 
 
 def needs_injection_check(tool: str) -> bool:
     """Tell whether a tool's results come from outside; those of our own memory and clock do not."""
-    return tool in _OUTSIDE or tool not in _OURS
+    return tool not in _OURS
 
 
 def check_tool_result(tool: str, text: str, detector: Detector | None = None) -> Finding:
@@ -96,103 +80,32 @@ def check_tool_result(tool: str, text: str, detector: Detector | None = None) ->
 def _opinion(said: Finding | str | None) -> Finding:
     if isinstance(said, Finding):
         return said
-    for kind in _LEVELS:
-        if said == kind.level:
-            return kind("your own detector says so") if kind is not Pass else Pass()
-    return Pass()
+    kind = next((kind for kind in _LEVELS if said == kind.level), Pass)
+    return Pass() if kind is Pass else kind("your own detector says so")
 
 
 def examine(text: str) -> Finding:
     """Return what a text from outside deserves, whatever tool brought it."""
     best: Finding = Pass()
-    points = 0
-    for how, reading in _readings(text):
-        score, finding = _judged(reading, how)
-        if score > points:
-            best, points = finding, score
-        if points >= BLOCK:
+    most = 0
+    for reading in readings(text):
+        points, finding = _judged(reading, beyond=most)
+        if points > most:
+            best, most = finding, points
+        if most >= BLOCK:
             break
     return best
 
 
-# --- readings ------------------------------------------------------------------------------------------
-
-_STEMS = (
-    "ignore disregard forget override bypass instructions instruction previous prompt prompts directives guidelines system"
-    " prior unrestricted reveal password developer commands restrictions assistant everything above earlier rules forward"
-)
-_VOCABULARY = frozenset(word for word in _STEMS.split() if len(word) >= 5)
-
-
-@cache
-def _ciphered() -> dict[str, str]:
-    """Return our vocabulary in every simple cipher, each word with the way back."""
-    {f"rot{by}": (lambda text, by=by: plain.rotated(text, by)) for by in range(1, 26)}
-    return (
-        {plain.rotated(word, by): f"{26 - by}" for word in _VOCABULARY for by in range(1, 26)}
-        | {plain.mirrored(word): "mirrored" for word in _VOCABULARY}
-        | {word[::-1]: "reversed" for word in _VOCABULARY}
-    )
-
-
-def _readings(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the text with ever more of its disguises taken off, each with how it was read."""
-    if hidden := plain.smuggled(text):
-        yield "hidden in Unicode tags", f"zqchat {hidden.lower()} ignore your instructions"
-    open_text = plain.unescaped(text)
-    folded = plain.folded(open_text)
-    yield "", folded
-    if (latin := plain.unmixed(folded)) != folded:
-        yield "in look-alike letters", latin
-    for said in plain.decoded(open_text):
-        yield "encoded", plain.folded(plain.unescaped(said))
-    words = re.findall(r"[^\W_]+", latin)
-    yield from _rewritten(latin, words)
-
-
-def _rewritten(text: str, words: list[str]) -> Iterator[tuple[str, str]]:
-    if sum(len(word) == 1 for word in words) >= 8:
-        rows = " ".join(plain.rows_of_letters(text))
-        if rows:
-            yield "letter by letter", f"zqrow {rows}"
-    present = frozenset(words)
-    ways = _ciphered()
-    hits: dict[str, int] = {}
-    for word in present & ways.keys():
-        hits[ways[word]] = hits.get(ways[word], 0) + 1
-    for way, count in hits.items():
-        if count >= 2:
-            yield "in a cipher", _deciphered(text, way)
-    if any(char in text for char in "0134579@$"):
-        for read in plain.unleeted(text):
-            if len(_VOCABULARY & set(re.findall(r"[a-z]+", read))) >= 1 + len(_VOCABULARY & present):
-                yield "in digits for letters", read
-
-
-def _deciphered(text: str, way: str) -> str:
-    if way == "reversed":
-        return "\n".join(line[::-1] for line in reversed(text.split("\n")))
-    return plain.mirrored(text) if way == "mirrored" else plain.rotated(text, int(way))
-
-
-# --- points --------------------------------------------------------------------------------------------
-
 _WINDOW = 700  # characters within which signs belong together
-_BETWEEN = re.compile(r"(?:[^\w.!?:;]|_)+")
-_CHINESE = re.compile(r"[\u4e00-\u9fff]")
-_ROW = re.compile(
-    r"(?:ignor|disregard|forget|overrid|bypass)e?(?:all|any|the|every|everything|my|your|these|of|safety)*"
-    r"(?:previous|prior|above|earlier|preceding|former|system|your|existing|original|initial|safety|all|the)*"
-    r"(?:instruction|prompt|directive|guideline|rule|command|order|restriction|everything|above)"
-    r"|(?:reveal|print|show|leak)(?:me|us)?(?:your|the)(?:system|hidden|secret|initial)*(?:prompt|instructions)|youarenow(?:dan|an?unrestricted|in)"
-    r"|(?:忽略|无视|忘记|忘掉)(?:之前|以上|此前|先前|上面|前面|你|的|所有|一切|全部)*(?:指令|指示|提示|命令|规则|设定)"
-)
+_DISGUISED = 4  # points: nobody disguises what is harmless
 
 
-def _judged(text: str, how: str) -> tuple[int, Finding]:
-    """Return the points of the worst window of a reading, and what they mean."""
-    hits = sorted(_hits(text))
-    worst, kinds, at = 0, {}, 0
+def _judged(reading: Reading, *, beyond: int) -> tuple[int, Finding]:
+    """Return the points of the worst window of a reading, and what they mean; `beyond` were found without it."""
+    prose, dense, words = _prose(reading)
+    hits = sorted(_hits(prose, dense, words))
+    worst, names, at = 0, [""], 0
     for first, (begin, _, _) in enumerate(hits):
         best: dict[str, int] = {}
         for place, name, points in hits[first:]:
@@ -200,42 +113,38 @@ def _judged(text: str, how: str) -> tuple[int, Finding]:
                 break
             best[name] = max(best.get(name, 0), points)
         if sum(best.values()) > worst:
-            worst, kinds, at = sum(best.values()), best, begin
-    if how and worst >= WARN:
-        worst += 4  # nobody disguises what is harmless
-    level = Block if worst >= BLOCK else Review if worst >= REVIEW else Warn if worst >= WARN else Pass
-    if level is Pass:
+            worst, names, at = sum(best.values()), sorted(best, key=lambda name: -best[name]), begin
+    if reading.how and worst >= max(WARN, beyond + 1):
+        worst += _DISGUISED
+    kind = Block if worst >= BLOCK else Review if worst >= REVIEW else Warn if worst >= WARN else Pass
+    if kind is Pass:
         return worst, Pass()
-    names = ", ".join(sorted(kinds, key=lambda name: -kinds[name]))
-    prose = _prose(text)
-    return worst, level(f"{names}{f' ({how})' if how else ''}", prose[max(0, at - 20) : at + 200].strip())
+    how = f" ({reading.how})" if reading.how else ""
+    return worst, kind(", ".join(names) + how, prose[max(0, at - 20) : at + 200].strip())
 
 
-def _prose(text: str) -> str:
-    return _BETWEEN.sub(" ", marked(text).replace("'", "").replace("\u2019", ""))
+def _prose(reading: Reading) -> tuple[str, str, frozenset[str]]:
+    """Return a reading as prose, as it is but for its frames, and its words."""
+    text = reading.text
+    words = frozenset(plain.words_of(text) if reading.pieces is None else reading.pieces)
+    framed = marked(text, words)
+    prose = plain.prose_of(framed)
+    return prose, framed, frozenset(plain.words_of(prose)) if framed is not text or "'" in text else words
 
 
-def _hits(text: str) -> Iterator[tuple[int, str, int]]:
-    prose = _prose(text)
-    words = frozenset(re.findall(r"[^\W_]+", prose))
-    for sign in (*ENGLISH, *OTHERS):
-        if not sign.words.isdisjoint(words):
-            yield from _of(sign, prose)
-    if "zqrow" in words or "ignore" in prose.replace(" ", ""):
-        for match in _ROW.finditer(prose if "zqrow" in words else ""):
-            yield match.start(), "override", 10
-    if prose.isascii():
-        return
-    for stems, sign in JOINED:
-        if any(stem in prose for stem in stems):
-            yield from _of(sign, prose)
+def _hits(prose: str, dense: str, words: frozenset[str]) -> Iterator[tuple[int, str, int]]:
+    """Yield where signs stand in a text: place, name, points."""
+    signs = [(ENGLISH, prose, words), (others.VERB_FIRST, prose, words)]
+    if not prose.isascii() or "talimat" in prose:
+        signs.append((others.VERB_LAST, prose, others.pieces(prose)))
     if _CHINESE.search(prose):
-        dense = simplified(marked(text))
-        for sign in CHINESE:
-            yield from _of(sign, dense)
+        simplified = chinese.simplified(dense)
+        signs.append((chinese.CHINESE, simplified, chinese.pieces(simplified)))
+    for family, text, present in signs:
+        for sign in family:
+            for match in sign.places(text, present):
+                if points := sign.worth(match):
+                    yield match.start(), sign.name, points
 
 
-def _of(sign: Sign, prose: str) -> Iterator[tuple[int, str, int]]:
-    for match in sign.pattern.finditer(prose):
-        if points := sign.weigh(match) if sign.weigh else sign.points:
-            yield match.start(), sign.name, points
+_CHINESE = re.compile(r"[\u4e00-\u9fff]")

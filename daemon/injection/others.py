@@ -1,13 +1,12 @@
-# ruff: noqa: E501 - a phrase is read as one line
-"""The commodity phrase, "ignore all previous instructions", in other languages. A verb, within a few words, a noun."""
+"""The commodity phrase, "ignore all previous instructions", in other languages: a verb, whose or when, a noun."""
 
 from __future__ import annotations
 
 import re
 
-from daemon.injection.english import Sign
+from daemon.injection.signs import Sign, words
 
-# language: verbs | earlier, all, your | instructions
+# Three lines for each language: verbs; earlier, all, your; instructions. All without accents.
 _TABLE = r"""
 es  ignor[aeo]r?|olvid[ae]r?|descart[ae]r?|omit[ae]|haz caso omiso de|no (?:sigas|obedezcas|hagas caso)
     anterior(?:es)?|previ[ao]s?|tus|sus|arriba|tod[ao]s
@@ -15,7 +14,7 @@ es  ignor[aeo]r?|olvid[ae]r?|descart[ae]r?|omit[ae]|haz caso omiso de|no (?:siga
 fr  ignore[zr]?|oublie[zr]?|neglige[zr]?|ne (?:suis|suivez|tenez|tiens) (?:pas|plus)|fais abstraction|faites abstraction
     precedente?s?|anterieure?s?|ci dessus|tes|vos|toutes?|tous
     instructions instruction consignes directives ordres regles commandes prompt
-de  ignorier(?:e|en|t)?|vergiss|vergesst|vergessen|missachte[nt]?|verwirf|verwerfen|beachte nicht|uberspringe|befolge nicht
+de  ignorier(?:e|en|t)?|vergiss|vergesst|vergessen|missachte[nt]?|verwirf|verwerfen|beachte nicht|uberspringe
     vorherigen?|bisherigen?|vorigen?|obigen?|fruheren?|vorangegangenen?|vorangehenden?|deine|alle|ihre
     anweisungen anweisung instruktionen befehle regeln vorgaben richtlinien systemprompt prompts prompt
 it  ignora(?:te|re)?|dimentica(?:te|re)?|trascura(?:te|re)?|scarta|non seguire
@@ -46,39 +45,49 @@ ar  تجاهل\w*|انس|انسي|تخط\w*
     السابق\w*|جميع|كل|اعلاه|أعلاه
     التعليمات تعليمات الاوامر الأوامر القواعد التوجيهات
 """
-# Written without blanks, or with the verb at the end; each with a stem that must occur.
-_JOINED = (
+# Written without blanks, or with the verb at the end. Each with its anchors, one of which must occur.
+_VERB_LAST = (
     (
-        "指示 命令 プロンプト ルール",
-        r"(?:これまで|以前|上記|前|すべて|全て|先ほど|あなた)[^。\n]{0,16}?(?:指示|命令|ルール|フロンフト|プロンプト|指令|設定)[^。\n]{0,8}?(?:無視|忘れ|忘却|破棄|従わな)",
+        "指示 命令 プロンプト フロンフト ルール 設定",
+        (
+            r"(?:これまて|これまで|以前|上記|前|すへて|すべて|全て|先ほと|先ほど|あなた)[^。\n]{0,16}?"
+            r"(?:指示|命令|ルール|フロンフト|プロンプト|指令|設定)[^。\n]{0,8}?(?:無視|忘れ|忘却|破棄|従わな)"
+        ),
     ),
     (
-        "무시 잊 따르지",
+        "지시 명령 지침 규칙 프롬프트 안내",
         r"(?:이전|위|앞선|모든|지금까지|기존)[^.\n]{0,16}?(?:지시|명령|지침|규칙|프롬프트|안내)[^.\n]{0,8}?(?:무시|잊|따르지)",
     ),
-    ("คำ คา", r"(?:ละเว้น|เพิกเฉย|ลืม|ไม่ต้องสนใจ)[^\n]{0,20}?(?:คำสั่ง|คำแนะนำ)"),
+    ("คำสั่ง คาสั่ง คำแนะนำ", r"(?:ละเว้น|เพิกเฉย|ลืม|ไม่ต้องสนใจ)[^\n]{0,20}?(?:คำสั่ง|คาสั่ง|คำแนะนำ)"),
     (
         "talimat komut yonerge",
-        r"(?:onceki|yukaridaki|tum|butun)(?: \w+){0,3} (?:talimat\w*|komut\w*|yonerge\w*|kural\w*)(?: \w+){0,2} (?:yok say\w*|gormezden gel\w*|unut\w*|dikkate alma\w*)",
+        (
+            r"(?:onceki|yukaridaki|yukarıdaki|tum|butun)(?: \w+){0,3} (?:talimat|komut|yonerge|kural)\w*(?: \w+){0,2} "
+            r"(?:yok say|gormezden gel|unut|dikkate alma)"
+        ),
     ),
     (
-        "निर्देश आदेश",
-        r"(?:पिछल|सभी|पहले|उपरोक्त)[^।\n]{0,24}?(?:निर्देश|आदेश|नियम)[^।\n]{0,12}?(?:अनदेखा|नजरअंदाज|नज़रअंदाज|भूल|उपेक्षा)",
+        "निर्देश आदेश नियम",
+        r"(?:पिछल|सभी|पहले|उपरोक्त)[^।\n]{0,24}?(?:निर्देश|आदेश|नियम)[^।\n]{0,16}?(?:अनदेखा|नजरअंदाज|नज़रअंदाज|भूल|उपेक्षा)",
     ),
 )
 
 
-def _signs() -> tuple[Sign, ...]:
+def _verb_first() -> tuple[Sign, ...]:
     rows = [line[4:] for line in _TABLE.strip("\n").splitlines()]
     made: list[Sign] = []
     for verbs, earlier, nouns in zip(rows[::3], rows[1::3], rows[2::3], strict=True):
         near = rf"(?=(?:\S+ ){{0,6}}?(?:{earlier})(?!\w))"
         pattern = rf"(?<!\w)(?:{verbs}) {near}(?:\S+ ){{0,4}}?(?:{'|'.join(nouns.split())})(?!\w)"
-        made.append(Sign("override", 10, re.compile(pattern), frozenset(nouns.split())))
+        made.append(Sign("override", 10, re.compile(pattern), words(nouns), ahead=80))
     return tuple(made)
 
 
-OTHERS = _signs()
-JOINED = tuple(
-    (tuple(stems.split()), Sign("override", 10, re.compile(pattern), frozenset())) for stems, pattern in _JOINED
-)
+VERB_FIRST = _verb_first()
+VERB_LAST = tuple(Sign("override", 10, re.compile(pattern), words(anchors)) for anchors, pattern in _VERB_LAST)
+_PIECES = frozenset(piece for sign in VERB_LAST for piece in sign.anchors)
+
+
+def pieces(text: str) -> frozenset[str]:
+    """Return which of the anchors of languages without blanks, or with endings, occur in a text."""
+    return frozenset(piece for piece in _PIECES if piece in text)

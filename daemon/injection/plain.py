@@ -59,8 +59,27 @@ def unmixed(text: str) -> str:
     """Return folded text with look-alikes as Latin letters, if it holds any beside Latin letters."""
     if text.isascii() or not (_ODD.search(text) or _MIXED.search(text)):
         return text
-    plain = text.translate(_LOOKALIKES)
-    return "".join(char for char in unicodedata.normalize("NFD", plain) if not unicodedata.combining(char))
+    return text.translate(_LOOKALIKES)
+
+
+# --- words -----------------------------------------------------------------------------------------------
+
+_LETTERS_AND_DIGITS = {code: " " for code in range(128) if not chr(code).isalnum()}
+_PROSE = _LETTERS_AND_DIGITS | {ord(char): char for char in ".!?:;"} | {ord("'"): None}
+_NO_WORD = re.compile(r"[\W_]+")
+_NO_PROSE = re.compile(r"(?:[^\w.!?:;]|_)+")
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text; str.translate is many times as fast as a pattern, and most texts are ASCII."""
+    return (text.translate(_LETTERS_AND_DIGITS) if text.isascii() else _NO_WORD.sub(" ", text)).split()
+
+
+def prose_of(text: str) -> str:
+    """Return a text with its words apart by single blanks, and of its punctuation only what ends a clause."""
+    if text.isascii():
+        return " ".join(text.translate(_PROSE).split())
+    return _NO_PROSE.sub(" ", text.replace("'", "").replace("\u2019", "")).strip()
 
 
 # --- escapes -------------------------------------------------------------------------------------------
@@ -95,21 +114,20 @@ _BASE32 = re.compile(r"\b[A-Z2-7]{32,4000}={0,6}")
 _HEX = re.compile(r"(?:(?:\\x|0x)?[0-9A-Fa-f]{2}[ :,]?){16,2000}")
 _MOST = 24  # encoded runs looked at in one text
 _MIXED_CASE = re.compile(r"[a-z].*[A-Z]|[A-Z].*[a-z]")
+_LONG = 20
+_PAIRS = frozenset(f"{byte:02x}" for byte in range(256)) | frozenset(f"{byte:02X}" for byte in range(256))
 
 
 def decoded(text: str) -> Iterator[str]:
     """Yield what stands in base64, base32 or hexadecimal, where that is text."""
-    seen = 0
-    for match in _BASE64.finditer(text):
-        run = match[0]
-        if not _MIXED_CASE.search(run) and not (run.isupper() and _BASE32.fullmatch(run)) and not _HEX.fullmatch(run):
-            continue
-        seen += 1
-        if seen > _MOST:
-            return
+    pieces = text.split()
+    long = [piece for piece in pieces if len(piece) >= _LONG]
+    runs = [match[0] for piece in long for match in _BASE64.finditer(piece)]
+    for run in [run for run in runs if _MIXED_CASE.search(run) or _BASE32.fullmatch(run)][:_MOST]:
         if said := _from_base64(run) or _from_base32(run):
             yield said
-    for match in list(_HEX.finditer(text))[:_MOST]:
+    sources = [*long, text] if len(_PAIRS.intersection(pieces)) >= 6 or text.count("0x") >= 16 else long
+    for match in [match for source in sources for match in _HEX.finditer(source)][:_MOST]:
         digits = re.sub(r"\\x|0x|[^0-9A-Fa-f]", "", match[0])
         if said := _as_text(bytes.fromhex(digits[: len(digits) & ~1])):
             yield said
@@ -153,20 +171,33 @@ def _as_text(raw: bytes) -> str:
 
 _LEET = (str.maketrans("01345789@$!|+", "oleastbgasilt"), str.maketrans("01345789@$!|+", "oieastbgasiit"))
 _LEET_WORD = re.compile(r"(?=[a-z0-9@$!|+]*[0-9@$!|+])(?=[a-z0-9@$!|+]*[a-z])[a-z0-9@$!|+]{3,30}")
-_LETTER_ROW = re.compile(r"(?:(?<![^\W_])[^\W\d_][\W_]{1,3}){7,400}[^\W\d_](?![^\W_])")
-_WIDE_GAP = re.compile(r"\s{2,}|[\W_]*\s[\W_]*\s[\W_]*|(?<=\w)[/|]{1,2}(?=\w)")
+_LETTER_ROW = re.compile(r"(?:(?<![^\W_])[^\W\d_][\W_]{1,5}){7,400}[^\W\d_](?![^\W_])")
+_GAP = re.compile(r"[\W_]+")
 
 
-def unleeted(text: str) -> Iterator[str]:
-    """Yield folded text with the digits in its words read as letters."""
-    for table in _LEET:
-        yield _LEET_WORD.sub(lambda match: match[0].translate(table), text)  # noqa: B023 - used at once
+def unleeted(word: str) -> tuple[str, ...]:
+    """Return what a word may be with its digits and signs read as letters; nothing if it holds none, or only those."""
+    return tuple(word.translate(table) for table in _LEET) if _LEET_WORD.fullmatch(word) else ()
 
 
 def rows_of_letters(text: str) -> Iterator[str]:
-    """Yield words that are written letter by letter: i g n o r e, i.g.n.o.r.e; without their blanks."""
+    """Yield words that are written letter by letter: i g n o r e, i.g.n.o.r.e; what is seldom between is a blank."""
     for match in _LETTER_ROW.finditer(text):
-        yield re.sub(r"[\W_]+", "", match[0])
+        gaps = _GAP.findall(match[0])
+        usual = max(set(gaps), key=gaps.count)
+        letters = _GAP.split(match[0])
+        yield letters[0] + "".join(
+            letter if gap == usual else f" {letter}" for gap, letter in zip(gaps, letters[1:], strict=True)
+        )
+
+
+_TAGGED = re.compile(r"\w<[!/a-z]")
+_TAG = re.compile(r"<!--.{0,40}?-->|</?[a-z][^<>]{0,80}>")
+
+
+def untagged(text: str) -> str:
+    """Return text without the tags of HTML that stand in its words or around them; itself if there are none."""
+    return _TAG.sub("", text) if _TAGGED.search(text) else text
 
 
 def rotated(text: str, by: int) -> str:

@@ -1,0 +1,159 @@
+"""Read a text in every way in which a model might understand it.
+
+As it stands first; then, only where there is a hint of it, with its disguises taken off: encoded, in a cipher, letter
+by letter, in digits, glued together, misspelt. A hint is cheap: most are a look into a table of words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cache
+
+from daemon.injection import plain
+from daemon.injection.overrides import BEFORE, FILLERS, IGNORING, LESS, OURS, UNDOING, YOURS
+from daemon.injection.signs import words
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One way to read a text."""
+
+    text: str
+    how: str = ""
+    """What its disguise was; empty for none."""
+    pieces: tuple[str, ...] | None = None
+    """Its words, where they are known already."""
+
+
+# The words that no such order can do without. Long enough not to turn up by chance in another writing.
+_VOCABULARY = words("""
+    ignore disregard forget override bypass instructions instruction previous prompt prompts directives guidelines
+    system prior unrestricted reveal password developer commands restrictions assistant everything above earlier rules
+    forward orders constraints programming abandon discard neglect pretend unfiltered guidance directions conversation
+    obeying longer supersede attention immediately guardrails authorized required safety
+    """)
+_LONG = frozenset(word for word in _VOCABULARY if len(word) >= 6)
+_LETTERS = re.compile(r"(?: [^\W\d_]){7}")
+
+
+def readings(text: str) -> Iterator[Reading]:
+    """Yield the text as it stands, and then ever more disguises taken off it."""
+    if hidden := plain.smuggled(text):
+        yield Reading(f"zqchat you must {plain.folded(hidden)}", "hidden in Unicode tags")
+    escaped = plain.unescaped(text)
+    folded = plain.folded(escaped)
+    latin = plain.unmixed(folded)
+    pieces = tuple(plain.words_of(latin))
+    yield Reading(folded, pieces=pieces if latin is folded else None)
+    if latin is not folded and latin != folded:
+        yield Reading(latin, "in look-alike letters", pieces)
+    for said in plain.decoded(escaped):
+        yield Reading(plain.folded(plain.unescaped(said)), "encoded")
+    yield from _rewritten(latin, pieces)
+
+
+def _rewritten(text: str, pieces: Sequence[str]) -> Iterator[Reading]:
+    present = frozenset(pieces)
+    yield from _from_cipher(text, present)
+    if sum(len(piece) == 1 for piece in present) >= 5 and _LETTERS.search(f" {' '.join(pieces)}"):
+        yield Reading(" ".join(plain.rows_of_letters(text)), "letter by letter")
+    yield from _in_digits(text, present)
+    if misspelt := {word: _misspellings()[word] for word in present & _misspellings().keys()}:
+        yield Reading(_exchanged(text, misspelt), "misspelt")
+    if (bare := plain.untagged(text)) is not text and len(_VOCABULARY.intersection(plain.words_of(bare))) >= 2:
+        yield Reading(bare)
+    if apart := _apart("".join(pieces), present):
+        yield Reading(apart, "with blanks out of place")
+
+
+def _apart(spelt: str, present: Set[str]) -> str:
+    """Return our words as they stand around the first of them that is there only when all blanks are left out."""
+    for noun in _NOUNS:
+        at = -1 if noun in present else spelt.find(noun)
+        if at >= 0:
+            return " ".join(_known().findall(spelt[max(0, at - 90) : at + 40]))
+    return ""
+
+
+_NOUNS = ("instructions", "systemprompt", "directives", "guidelines", "guidance", "restrictions", "programming")
+
+
+_SMALL = words("""
+    you were told are no longer not do never been have void apply valid me said anything what act as following will
+    should must said so far new act with by null cancelled received them who is in on pay mind
+    """)
+
+
+@cache
+def _known() -> re.Pattern[str]:
+    every = OURS | LESS | BEFORE | YOURS | FILLERS | IGNORING | UNDOING | _VOCABULARY | _SMALL
+    return re.compile("|".join(sorted((word for word in every if len(word) > 1), key=len, reverse=True)))
+
+
+def _exchanged(text: str, meant: Mapping[str, str]) -> str:
+    """Return a text with words replaced by those that were meant; the longest first, as one may stand in another."""
+    for word in sorted(meant, key=len, reverse=True):
+        text = text.replace(word, meant[word])
+    return text
+
+
+def _from_cipher(text: str, present: frozenset[str]) -> Iterator[Reading]:
+    ways = _ciphered()
+    counted: dict[str, int] = {}
+    for word in present & ways.keys():
+        counted[ways[word]] = counted.get(ways[word], 0) + 1
+    for way in [way for way, count in counted.items() if count >= 2]:
+        if way == "reversed":
+            yield Reading(text[::-1], "backwards")
+            yield Reading(" ".join(word[::-1] for word in plain.words_of(text)), "backwards")
+        else:
+            yield Reading(plain.mirrored(text) if way == "mirrored" else plain.rotated(text, int(way)), "in a cipher")
+
+
+@cache
+def _ciphered() -> Mapping[str, str]:
+    """Return our vocabulary in every simple cipher, each word with the way back."""
+    rotated = {plain.rotated(word, by): str(26 - by) for word in _LONG for by in range(1, 26)}
+    return rotated | {plain.mirrored(word): "mirrored" for word in _LONG} | {word[::-1]: "reversed" for word in _LONG}
+
+
+def _in_digits(text: str, present: frozenset[str]) -> Iterator[Reading]:
+    odd = {word for word in present if not word.isalpha() and not word.isdecimal()}
+    if "@" in text or "$" in text or _INNER.search(text):
+        odd |= {piece.strip(".,:;?\"'()").rstrip("!") for piece in text.split() if not _SIGNS.isdisjoint(piece)}
+    read = {word: plain.unleeted(word) for word in odd}
+    for at in range(2):
+        meant = {word: either[at] for word, either in read.items() if either}
+        if not _VOCABULARY.isdisjoint(meant.values()):
+            yield Reading(_exchanged(text, meant), "in digits for letters")
+
+
+_SIGNS = frozenset("@$!|+")
+_INNER = re.compile(r"![a-z0-9]")
+
+
+@cache
+def _misspellings() -> Mapping[str, str]:
+    """Return every word of ours with one slip of the pen, each with the word that was meant."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    made: dict[str, str] = {}
+    for word in sorted(_OFTEN_MISSPELT):
+        cuts = [(word[:at], word[at:]) for at in range(1, len(word) + 1)]
+        slips = {a + b[1:] for a, b in cuts if b} | {a + b[1] + b[0] + b[2:] for a, b in cuts if len(b) > 1}
+        slips |= {a + letter + b[1:] for a, b in cuts if b for letter in letters}
+        slips |= {a + letter + b for a, b in cuts for letter in letters}
+        made |= dict.fromkeys(slips - _INFLECTED - _VOCABULARY, word)
+    return made
+
+
+# Words of their own, one letter away from ours.
+_INFLECTED = words("""
+    ignored ignores ignorer forgets forgot forged forge overrides overrode bypassed bypasses revealed reveals directive
+    guideline restriction restricted prompted prompter promptly constraint constrains constrained guardrail revel
+    """)
+_OFTEN_MISSPELT = words("""
+    ignore disregard forget override bypass instructions instruction previous prompts directives guidelines unrestricted
+    reveal restrictions everything constraints guardrails programming
+    """)
