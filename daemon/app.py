@@ -72,6 +72,7 @@ class App:
     place: Place
     clock: Clock
     zone: ZoneInfo
+    database: Database
     journal: Journal
     memory: Memory
     events: Events
@@ -112,7 +113,7 @@ class App:
             app.policy = app._read_policy(config)
             secret = config.hooks_secret()
             app.targets = app._read_targets(config)
-            database = await Database.open(place.state / "agentd.db")
+            app.database = database = await Database.open(place.state / "agentd.db")
             try:
                 app.journal = Journal(database, clock=app.clock.now, alerting=_alerting(config))
                 app.memory = remember(

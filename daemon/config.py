@@ -285,6 +285,19 @@ class LogConfig(Table):
     """How many of those set aside stay."""
 
 
+class KeepConfig(Table):
+    """How long history stays; the last ten runs of a routine stay whatever their age."""
+
+    steps: SomeDuration | None = timedelta(days=180)
+    """How long what runs asked, did and were told stays in full."""
+    runs: SomeDuration | None = None
+    """How long runs stay at all, with their reports and deliveries; by default for ever."""
+    reports: SomeDuration | None = None
+    """How long report files of the workspace stay whose path has {slot} or {run}; by default for ever."""
+    max_mb: int | None = Field(default=None, ge=50)
+    """How big the database may grow: beyond that the oldest go first, whatever their age."""
+
+
 class MemoryConfig(Table):
     """What is remembered of runs, for how long, and what helps to find it again."""
 
@@ -342,6 +355,7 @@ class Config(Table):
     incidents: IncidentsConfig = IncidentsConfig()
     hooks: HooksConfig = HooksConfig()
     log: LogConfig = LogConfig()
+    keep: KeepConfig = KeepConfig()
     memory: MemoryConfig = MemoryConfig()
 
     _file: Path = PrivateAttr(default=Path("config.toml"))

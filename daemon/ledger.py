@@ -131,7 +131,8 @@ class Ledger:
     def wants_first_run(self, name: str) -> bool:
         """Tell whether a routine is to run as soon as it is seen for the first time."""
         routine = self.routines[name]
-        return routine.first_run and routine.enabled and self._almanac.is_here(routine)
+        held = self.states[name].paused_why is not None  # it never ran: only a restore can have done that
+        return routine.first_run and routine.enabled and self._almanac.is_here(routine) and not held
 
     async def _set_baselines(self, keys: Mapping[str, str], unread: Iterable[str]) -> dict[str, RoutineState]:
         """Start a new baseline where trigger, zone or enabling changed, and where the old one cannot be true."""

@@ -20,6 +20,8 @@ from daemon.models import Json, Run, Status, new_id
 from daemon.notify import Notifier
 from daemon.recollection import retention_of
 from daemon.reload import Reloads, zone_bell
+from daemon.store.retention import Keep
+from daemon.upkeep import Upkeep
 
 log = structlog.get_logger()
 
@@ -65,6 +67,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         notifier.send("READY=1", f"STATUS={len(app.engine.routines)} routines")
         keeper = Keeper(app.memory, clock=app.clock.now, retention=lambda: retention_of(app.config))
         background.append(tasks.create_task(keeper.run(), name="memory keeper"))
+        background.append(tasks.create_task(upkeep_of(app).run(), name="journal upkeep"))
         if app.config.memory.mirror:
             workspace = app.config.workspace_path(app.place.state)
             mirror = Mirror(app.memory, workspace, app.journal, clock=app.clock.now)
@@ -82,6 +85,24 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         await serving
         for task in background:
             task.cancel()
+
+
+def upkeep_of(app: App) -> Upkeep:
+    """Return what keeps the journal in order."""
+
+    def keep() -> Keep:
+        wanted = app.config.keep
+        most = wanted.max_mb and wanted.max_mb * 1_000_000
+        return Keep(runs=wanted.runs, steps=wanted.steps, reports=wanted.reports, max_bytes=most)
+
+    return Upkeep(
+        app.database,
+        app.journal,
+        clock=app.clock.now,
+        keep=keep,
+        workspace=app.config.workspace_path(app.place.state),
+        idle=lambda: not app.executor.running,
+    )
 
 
 async def once(app: App, name: str) -> Run:

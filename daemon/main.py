@@ -91,10 +91,31 @@ def _parser() -> argparse.ArgumentParser:
     doctor_parser.add_argument("--json", action="store_true")
     _add_places(doctor_parser, again=True)
     doctor_parser.set_defaults(verb=doctor)
+    _add_moves(verbs)
     logs_parser = verbs.add_parser("logs", help="show the log, without a daemon too", add_help=False)
     logs_parser.set_defaults(verb=logs)
     logs_parser.add_argument("rest", nargs=argparse.REMAINDER)
     return parser
+
+
+def _add_moves(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    backup_parser = verbs.add_parser("backup", help="copy all that is known into one file; a daemon may go on")
+    backup_parser.add_argument("file", type=Path, help="a new file")
+    backup_parser.set_defaults(verb=backup)
+    restore_parser = verbs.add_parser("restore", help="put a backup back; everything stands still until resume --all")
+    restore_parser.add_argument("file", type=Path)
+    about = "write config, policy and routines of the backup there, where nothing is"
+    restore_parser.add_argument("--definitions", type=Path, metavar="DIR", help=about)
+    restore_parser.set_defaults(verb=restore)
+    export_parser = verbs.add_parser("export", help="write routines with their history, for another machine")
+    export_parser.add_argument("file", type=Path, help="a new file")
+    export_parser.add_argument("routines", nargs="*", metavar="ROUTINE", help="default: all")
+    export_parser.set_defaults(verb=export)
+    import_parser = verbs.add_parser("import", help="take in what was exported elsewhere, while no daemon runs")
+    import_parser.add_argument("file", type=Path)
+    import_parser.set_defaults(verb=import_)
+    for parser in (backup_parser, restore_parser, export_parser, import_parser):
+        _add_places(parser, again=True)
 
 
 def _add_places(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
@@ -266,6 +287,60 @@ def doctor(options: argparse.Namespace) -> int:
     from daemon.doctor import main as examine
 
     return examine(options)
+
+
+def _state(options: argparse.Namespace) -> Path:
+    """Return the state folder that is meant."""
+    named: Path | None = options.state
+    return (named or find_state(os.environ, user_home(), uid=os.getuid())).absolute()
+
+
+def _config_if_any(options: argparse.Namespace) -> Config | None:
+    """Return the config that wins; None where there is none and none was named."""
+    if options.config is None and find_config(None, os.environ, _folder(), user_home()) is None:
+        return None
+    return _config(options)
+
+
+def backup(options: argparse.Namespace) -> int:
+    """Copy all that is known into one file."""
+    from daemon.backup import backup as copy
+    from daemon.backup import bar
+
+    size = copy(_state(options), options.file.absolute(), _config_if_any(options), progress=bar("copying"))
+    _say(f"wrote {options.file}, {size / 1e6:.1f} MB; `agentctl restore {options.file}` puts it back")
+    return 0
+
+
+def restore(options: argparse.Namespace) -> int:
+    """Put a backup back."""
+    from daemon.backup import restore as put_back
+
+    done = put_back(options.file.absolute(), _state(options), definitions=options.definitions)
+    last = "start agentd; everything stands still until you say: agentctl resume --all"
+    _say("\n".join([*done, last]))
+    return 0
+
+
+def export(options: argparse.Namespace) -> int:
+    """Write routines with their history."""
+    from daemon.backup import bar
+    from daemon.transfer import export as write
+
+    config = _config(options)
+    runs = write(_state(options), options.file.absolute(), config, options.routines, progress=bar("exporting"))
+    _say(f"wrote {options.file}: {runs} runs; on the other machine: agentctl import {options.file.name}")
+    return 0
+
+
+def import_(options: argparse.Namespace) -> int:
+    """Take in what was exported elsewhere."""
+    from daemon.backup import bar
+    from daemon.transfer import take_in
+
+    done = take_in(options.file.absolute(), _state(options), _config(options), progress=bar("importing"))
+    _say("\n".join(done))
+    return 0
 
 
 def logs(options: argparse.Namespace) -> int:

@@ -38,6 +38,7 @@ from daemon.control.views import (
     DoctorView,
     Page,
     ReloadView,
+    ResumedView,
     RoutineCounts,
     RoutineDetail,
     RoutineView,
@@ -177,6 +178,15 @@ async def resume_routine(surface: Surface, *, name: str) -> RoutineDetail:
     return await show_routine(surface, name=name)
 
 
+async def resume_all(surface: Surface) -> ResumedView:
+    """Let every paused routine go on, as after a restore."""
+    await surface.journal.let_go()
+    paused = [name for name, state in surface.engine.states.items() if state.paused]
+    for name in paused:
+        await surface.engine.resume(name)
+    return ResumedView(resumed=paused)
+
+
 async def cancel_run(surface: Surface, *, id: str) -> RunView:  # noqa: A002
     """Cancel a run: at once where it waits, as soon as its tools have stopped where it runs."""
     run = await surface.journal.request_cancel(id)
@@ -282,6 +292,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/routines/{name}/run", start_run),
     ("POST", "/v1/routines/{name}/pause", pause_routine),
     ("POST", "/v1/routines/{name}/resume", resume_routine),
+    ("POST", "/v1/resume", resume_all),
     ("GET", "/v1/next", next_of_all),
     ("GET", "/v1/runs", list_runs),
     ("GET", "/v1/runs/{id}", show_run),

@@ -397,7 +397,15 @@ def new(call: Call) -> int:
 
 
 def resume(call: Call) -> int:
-    """Let a paused routine go on."""
+    """Let a paused routine go on, or all of them."""
+    if bool(call.routine) == bool(call.all):
+        call.err.say("agentctl resume: name one routine, or say --all")
+        return USAGE
+    if call.all:
+        all_ = call.ask("POST", "/v1/resume")
+        if all_ is not None:
+            call.out.say(f"{', '.join(all_['resumed'])} go on" if all_["resumed"] else "nothing was paused")
+        return DONE
     told = call.ask("POST", f"/v1/routines/{quote(call.routine)}/resume")
     if told is not None:
         call.out.say(f"{told['name']} goes on; next: {when(told['next'], never='by hand only')}")
@@ -451,6 +459,39 @@ def audit(call: Call) -> int:
     from daemon.control.answer import audit as act
 
     return act(call)
+
+
+def backup(call: Call) -> int:
+    """Copy all that a daemon knows, that of this socket if one answers."""
+    _agentd(["backup", *_with_places(call)])
+
+
+def restore(call: Call) -> int:
+    """Put a backup back."""
+    _agentd(["restore", *_with_places(call)])
+
+
+def export(call: Call) -> int:
+    """Write routines with their history."""
+    _agentd(["export", *_with_places(call)])
+
+
+def import_(call: Call) -> int:
+    """Take in what was exported elsewhere."""
+    _agentd(["import", *_with_places(call)])
+
+
+def _with_places(call: Call) -> list[str]:
+    """Return the words of the command line, with the state folder and config of the daemon, if one answers."""
+    from contextlib import suppress
+
+    rest, told = list(call.rest), None
+    with suppress(Unreachable):
+        told = call.client.ask("GET", "/v1/status")
+    for flag in ("state", "config"):
+        if told and told[flag] and not any(word == f"--{flag}" or word.startswith(f"--{flag}=") for word in rest):
+            rest += [f"--{flag}", told[flag]]
+    return rest
 
 
 def reload(call: Call) -> int:

@@ -251,6 +251,12 @@ class ReloadView(TypedDict):
     faults: list[FaultView]
 
 
+class ResumedView(TypedDict):
+    """Which routines go on."""
+
+    resumed: list[str]
+
+
 class RoutineCounts(TypedDict):
     """How many routines there are, by state."""
 

@@ -128,7 +128,10 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> Non
             f"was written by a newer version of agentd (schema {max(newer)}, this one knows {max(known, default=0)})",
             "install that version again, or restore a backup made before the upgrade",
         )
-    for version in sorted(set(known) - applied):
+    missing = sorted(set(known) - applied)
+    if applied and missing:
+        _set_aside(connection, path, max(applied))
+    for version in missing:
         file = known[version]
         try:
             connection.executescript("BEGIN IMMEDIATE;\n" + file.read_text(encoding="utf-8"))
@@ -139,6 +142,34 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> Non
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+
+
+def _set_aside(connection: sqlite3.Connection, path: Path, version: int) -> None:
+    """Copy a database before it is brought up to date, so that the version before can be had back; one copy is kept.
+
+    ConfigError if it is damaged, or if there is no room for the copy: then nothing is changed.
+    """
+    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise _unusable(path, f"is damaged ({verdict})", "restore a backup, or move it away to start anew")
+    copy = path.with_name(f"{path.name}.before-upgrade-{version:03}")
+    draft = copy.with_name(f"{copy.name}.part")
+    try:
+        draft.unlink(missing_ok=True)
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        target = sqlite3.connect(draft)
+        try:
+            connection.backup(target)
+        finally:
+            target.close()
+        draft.replace(copy)
+    except (OSError, sqlite3.Error) as error:
+        draft.unlink(missing_ok=True)
+        problem = f"cannot be copied before the upgrade ({error})"
+        raise _unusable(path, problem, f"make room for another {path.stat().st_size / 1e6:.0f} MB beside it") from error
+    for older in path.parent.glob(f"{path.name}.before-upgrade-*"):
+        if older != copy:
+            older.unlink()
 
 
 def _claim(connection: sqlite3.Connection, path: Path) -> None:

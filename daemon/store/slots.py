@@ -107,8 +107,10 @@ class Slots(Part):
         def work(connection: sqlite3.Connection) -> dict[str, RoutineState]:
             known = dict(connection.execute("SELECT name, schedule_key FROM routine").fetchall())
             connection.executemany(
-                "INSERT INTO routine (name, schedule_key, baseline) VALUES (?, ?, ?) ON CONFLICT (name)"
-                " DO UPDATE SET schedule_key = excluded.schedule_key, baseline = excluded.baseline",
+                "INSERT INTO routine (name, schedule_key, baseline, paused, paused_why) VALUES (?, ?, ?,"
+                # after a restore even what is new stands still
+                " EXISTS (SELECT 1 FROM meta WHERE key = 'hold'), (SELECT value FROM meta WHERE key = 'hold'))"
+                " ON CONFLICT (name) DO UPDATE SET schedule_key = excluded.schedule_key, baseline = excluded.baseline",
                 [(name, key, now) for name, key in keys.items() if known.get(name) != key],
             )
             return _states(connection)
@@ -126,6 +128,14 @@ class Slots(Part):
         values = (stamp_or_none(since) or now, now, routine)
         changes = "baseline = CASE WHEN paused THEN ? ELSE baseline END, forgiven = ?, paused = 0, paused_until = NULL"
         await self._change(routine, f"{changes}, paused_why = NULL WHERE name = ?", values)
+
+    async def let_go(self) -> None:
+        """End the hold that a restore put on everything: what is new from now on is not paused."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM meta WHERE key = 'hold'")
+
+        await self._db.write(work)
 
     async def _change(self, routine: str, changes: str, values: Row) -> None:
         def work(connection: sqlite3.Connection) -> None:

@@ -317,3 +317,21 @@ async def test_a_database_of_a_newer_version_is_not_touched(tmp_path: Path, migr
     newer.unlink()
     with pytest.raises(ConfigError, match=r"newer version of agentd \(schema 2, this one knows 1\); install that"):
         await tables(path, migrations)
+
+
+async def test_an_upgrade_leaves_a_copy_of_what_was_before_and_only_one(tmp_path: Path) -> None:
+    path, steps = tmp_path / "agentd.db", tmp_path / "sql"
+    steps.mkdir()
+    (steps / "001_first.sql").write_text("CREATE TABLE a (x);")
+    await (await Database.open(path, migrations=steps)).close()
+    assert list(tmp_path.glob("*.before-*")) == [], "a new database has nothing before it"
+    for number in (2, 3):
+        (steps / f"00{number}_next.sql").write_text(f"CREATE TABLE b{number} (x);")
+        await (await Database.open(path, migrations=steps)).close()
+        [copy] = tmp_path.glob("*.before-*")
+        assert copy.name == f"agentd.db.before-upgrade-00{number - 1}"
+        assert copy.stat().st_mode & 0o777 == 0o600
+        with closing(sqlite3.connect(copy)) as old:
+            assert old.execute("SELECT max(version) FROM migration").fetchone() == (number - 1,)
+    with closing(sqlite3.connect(path)) as new:
+        assert new.execute("SELECT max(version) FROM migration").fetchone() == (3,)
