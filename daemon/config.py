@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias, get_args
+from typing import Annotated, Any, Literal, Self, TypeAlias
 from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr
@@ -33,8 +33,9 @@ from daemon.definitions import (
 )
 from daemon.errors import ConfigError, Fault
 
-Kind: TypeAlias = Literal["openai", "claude", "minimax", "open_source", "offline", "scripted"]
-KINDS: tuple[str, ...] = get_args(Kind)
+KINDS = ("openai", "claude", "minimax", "open_source", "offline", "scripted")
+# The group of entry points by which a package brings a kind of its own.
+KINDS_OF_OTHERS = "agentd.providers"
 _NEED_MODEL = ("openai", "claude", "minimax", "open_source")
 _NEED_KEY = ("openai", "claude", "minimax")
 # What people usually call the variable: named in a hint, never read unless api_key_env says so.
@@ -59,6 +60,19 @@ def known_zone(name: Any) -> Any:
     for city, zone in last.items():
         hint = hint.replace(f'"{city}"', f'"{zone}"')
     raise Wrong("unknown time zone", hint=hint if len(hint) < 100 else 'zones look like "Europe/Berlin"')
+
+
+def _known_kind(value: Any) -> Any:
+    """Return the name of a kind of providers: ours, that of an installed package, or a class as `module:Class`."""
+    if not isinstance(value, str) or value in KINDS or re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+        return value
+    from importlib.metadata import entry_points  # reads a folder per installed package: only where it is asked for
+
+    others = entry_points(group=KINDS_OF_OTHERS).names
+    if value in others:
+        return value
+    *most, last = (f'"{kind}"' for kind in (*KINDS, *sorted(others)))
+    raise Wrong(f"expected {', '.join(most)} or {last}", hint=did_you_mean(value, (*KINDS, *others)))
 
 
 def _address(value: str) -> str:
@@ -116,8 +130,9 @@ class BudgetConfig(Table):
 class ProviderConfig(Table):
     """One model and the way to it."""
 
-    kind: Kind
-    """Which family of providers."""
+    kind: Annotated[str, BeforeValidator(_known_kind)]
+    """Which family of providers: openai, claude, minimax, open_source, offline, scripted, one that a package brings
+    (entry point `agentd.providers`), or a class of yours as "module:Class"."""
     model: Name | None = None
     """The model's name, as its vendor writes it."""
     base_url: Annotated[str, AfterValidator(_address)] | None = None
@@ -148,6 +163,8 @@ class ProviderConfig(Table):
     """What the model costs, where that is not known or you pay another price; 0 for one of your own."""
     replies: Items[str | JsonTable] = ()
     """Kind scripted: what it answers, in order."""
+    options: JsonTable = Field(default_factory=dict)
+    """A kind that is not ours: what else its class takes."""
 
     def settings(self) -> dict[str, Any]:
         """Return what `create_provider` takes of this table; kind and key go their own ways."""
@@ -581,6 +598,13 @@ def _alerts_go_somewhere(config: Config) -> Iterator[Conflict]:
             yield Conflict(f"incidents.to[{index}]", "a file calls nobody", name, hint="the log has every alert anyway")
 
 
+def _options_of_others(config: Config) -> Iterator[Conflict]:
+    for name, provider in config.providers.items():
+        if provider.options and provider.kind in KINDS:
+            problem = "is for kinds that are not ours"
+            yield Conflict(dotted("providers", name, "options"), problem, hint="see the keys of this one")
+
+
 def _embedder_complete(config: Config) -> Iterator[Conflict]:
     memory = config.memory
     needs = {"openai_compatible": ("model", "base_url"), "onnx": ("model_file",)}.get(memory.embedder, ())
@@ -597,6 +621,7 @@ RULES = (
     Rule(("providers.*.kind", "providers.*.api", "providers.*.region", "providers.*.replies"), _keys_of_one_kind),
     Rule(("targets.*",), _sound_targets),
     Rule(("incidents.to", "targets.*"), _alerts_go_somewhere),
+    Rule(("providers.*.kind", "providers.*.options"), _options_of_others),
     Rule(("memory.embedder", "memory.model", "memory.base_url", "memory.model_file"), _embedder_complete),
 )
 

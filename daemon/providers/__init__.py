@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any
 
 from daemon.errors import ConfigError, Fault
@@ -44,26 +45,56 @@ def create_provider(
     capabilities: Mapping[str, Any] | None = None,
     max_concurrency: int | None = None,
     replies: Any = None,
+    options: Mapping[str, Any] | None = None,
 ) -> LLMProvider:
     """Build a provider; what is None, or has no meaning for its kind, is left out.
 
-    Raises ConfigError if the kind is unknown, a setting that it needs is missing or one makes no sense.
+    `kind` is one of KINDS, the name of an entry point of the group `agentd.providers`, or a class as `module:Class`,
+    which gets `options` too. Raises ConfigError if the kind is unknown, a setting that it needs is missing or one makes
+    no sense.
     """
-    settings = {key: value for key, value in locals().items() if key != "kind" and value is not None}
-    if kind not in KINDS:
-        known = f"one of {', '.join(KINDS)}"
-        key = f"providers.{name}.kind" if name else "kind"
-        raise ConfigError(Fault(file="config.toml", key=key, found=repr(kind), problem="no such kind", hint=known))
-    module, _, class_name = KINDS[kind].partition(":")
-    provider = getattr(import_module(module), class_name)
-    return provider(**{key: value for key, value in settings.items() if key in _taken(provider)})  # type: ignore[no-any-return]
+    settings = {key: value for key, value in locals().items() if key not in ("kind", "options") and value is not None}
+    cls = _class_of(kind, name)
+    taken = {key: value for key, value in settings.items() if key in _taken(cls)}
+    try:
+        provider = cls(**taken, **(options or {}))
+    except (TypeError, ValueError) as error:
+        if kind in KINDS:
+            raise
+        raise _unusable(kind, name, f"its class does not take these settings: {error}") from error
+    provider.name = provider.name or name or kind
+    return provider
+
+
+def _class_of(kind: str, name: str | None) -> type[LLMProvider]:
+    """Return the class that a kind stands for; ConfigError if there is none."""
+    place = KINDS.get(kind, kind if ":" in kind else None)
+    if place is None:
+        found = entry_points(group="agentd.providers", name=kind)
+        if not found:
+            known = f'one of {", ".join(KINDS)}, or a class as "module:Class"'
+            raise _unusable(kind, name, "no such kind", hint=known)
+        place = next(iter(found)).value
+    module, _, class_name = place.partition(":")
+    try:
+        cls = getattr(import_module(module), class_name)
+    except (ImportError, AttributeError) as error:
+        raise _unusable(kind, name, f"cannot be imported: {error}", hint="is it installed where agentd is?") from error
+    if not (isinstance(cls, type) and issubclass(cls, LLMProvider)):
+        raise _unusable(kind, name, "is no class that derives from daemon.providers.LLMProvider")
+    return cls
+
+
+def _unusable(kind: str, name: str | None, problem: str, *, hint: str = "") -> ConfigError:
+    key = f"providers.{name}.kind" if name else "kind"
+    return ConfigError(Fault(file="config.toml", key=key, found=repr(kind), problem=problem, hint=hint))
 
 
 def _taken(provider: type[LLMProvider]) -> set[str]:
     """Return the settings that a class takes, those that it hands on to its bases included."""
     names: set[str] = set()
     for cls in provider.__mro__:
-        if "__init__" in vars(cls):
+        if "__init__" in vars(cls) and cls is not object:
             parameters = inspect.signature(cls).parameters.values()
             names |= {parameter.name for parameter in parameters}
             if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
