@@ -6,11 +6,13 @@ So every finding can be tested without breaking a machine. A new check is a func
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from difflib import get_close_matches
 from pathlib import Path
 
+from daemon.doctor.vendors import VendorFacts
 from daemon.errors import Fault
 
 OLDEST_PYTHON = (3, 11)
@@ -46,6 +48,8 @@ class ProviderFacts:
     """Where its key comes from: credential, file, environment, config, or none needed; empty if it is missing."""
     fault: str = ""
     """Why there is no key."""
+    vendor: VendorFacts | None = None
+    """What its vendor says, if it was asked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,6 +159,37 @@ def check_providers(found: Installation) -> Iterator[Check]:
         else:
             told = f", key from {provider.key}" if provider.key not in ("", "none needed") else ""
             yield Check(name=name, state="ok", found=f"{text}{told}{'' if provider.used else ', not used'}")
+        if provider.vendor is not None:
+            yield from _check_vendor(provider, provider.vendor, found.now.date())
+
+
+def _check_vendor(provider: ProviderFacts, vendor: VendorFacts, today: date) -> Iterator[Check]:
+    """Judge what the vendor of a model says of it."""
+    name, model = f"vendor of {provider.name}", provider.model or ""
+    if vendor.fault:
+        fix = "look at the network, and at base_url" if vendor.transient else "look at the key, and at base_url"
+        yield Check(name=name, state="warn" if vendor.transient else "fail", found=vendor.fault, fix=fix)
+    elif not vendor.known:
+        yield Check(name=name, state="ok", found="answers, and lists no models")
+    elif not _is_listed(model, vendor.known):
+        near = get_close_matches(model, vendor.known, 3) or sorted(vendor.known)[:5]
+        fix = f"name another in [providers.{provider.name}], such as {', '.join(near)}"
+        yield Check(name=name, state="fail", found=f"it has no model {model!r}, or none for this key", fix=fix)
+    elif vendor.lifecycle == "retired" or (vendor.retires and vendor.retires <= today):
+        on = f" on {vendor.retires}" if vendor.retires else ""
+        fix = f"name another model in [providers.{provider.name}]: `agentctl doctor` knows the names"
+        yield Check(name=name, state="fail", found=f"{model} was retired{on}", fix=fix)
+    elif vendor.retires or vendor.lifecycle == "deprecated":
+        on = f" on {vendor.retires}, in {(vendor.retires - today).days} days" if vendor.retires else ""
+        fix = f"name another model in [providers.{provider.name}] before then"
+        yield Check(name=name, state="warn", found=f"{model} retires{on}", fix=fix)
+    else:
+        yield Check(name=name, state="ok", found=f"has {model}")
+
+
+def _is_listed(model: str, known: Collection[str]) -> bool:
+    """Tell whether a vendor has a model; Ollama lists `llama3.3` as `llama3.3:latest`."""
+    return model in known or f"{model}:latest" in known
 
 
 def check_state(found: Installation) -> Iterator[Check]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from daemon.clock import host_zone
 from daemon.control.door import peer
 from daemon.doctor.checks import Installation, ProviderFacts
+from daemon.doctor.vendors import ask as ask_vendors
 from daemon.errors import ConfigError, Fault
 from daemon.places import config_places, user_home
 from daemon.store.lock import NETWORK, filesystem
@@ -111,6 +112,8 @@ def _providers(config: Config, routines: Mapping[str, Routine], env: Mapping[str
     used = {config.provider}
     for routine in routines.values():
         used |= {name for name in (routine.run.provider, *routine.run.fallback) if name}
+    # those in use are asked; a provider that only stands in the config may have a server that is seldom on
+    said = ask_vendors(config, env, sorted(used & config.provider_names - {"offline"}))
     for name in sorted({*config.providers, *used}):
         settings, key, fault = config.provider_config(name), "", ""
         try:
@@ -118,7 +121,13 @@ def _providers(config: Config, routines: Mapping[str, Routine], env: Mapping[str
         except ConfigError as error:
             fault = "; ".join(str(one) for one in error.faults)
         yield ProviderFacts(
-            name=name, kind=settings.kind, model=settings.model, used=name in used, key=key, fault=fault
+            name=name,
+            kind=settings.kind,
+            model=settings.model,
+            used=name in used,
+            key=key,
+            fault=fault,
+            vendor=said.get(name),
         )
 
 

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import date
 from typing import Any, ClassVar
 
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listed:
+    """A model as its vendor lists it."""
+
+    name: str
+    lifecycle: str = ""
+    """active, deprecated or retired, where the vendor says so."""
+    retires: date | None = None
+    """When it can be asked no more, where the vendor says so."""
 
 
 class LLMProvider(ABC):
@@ -64,6 +77,10 @@ class LLMProvider(ABC):
     @abstractmethod
     def model_name(self) -> str:
         """Name the model as its vendor does."""
+
+    async def models(self) -> Sequence[Listed]:
+        """Ask the vendor which models there are; empty if this kind cannot be asked. Raises ProviderError."""
+        return ()
 
     async def warm(self) -> None:  # noqa: B027 - nothing to load is a fine answer
         """Load now what the first call would have to load; safe to repeat."""

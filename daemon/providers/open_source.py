@@ -50,13 +50,19 @@ class OpenSourceProvider(VendorProvider):
                 self._ways = await in_thread(lambda: Ways(self.base_url))
             return self._ways
 
+    async def _get(self, path: str) -> Answer:
+        return await self._answer("GET", path)
+
     async def _post(self, path: str, body: bytes) -> Answer:
+        return await self._answer("POST", path, body)
+
+    async def _answer(self, method: str, path: str, body: bytes | None = None) -> Answer:
         ways = self._ways or await self._open()
         import httpx
 
         try:
             async with ways.one() as way:
-                response = await way.handle_async_request(self._request(path, body))
+                response = await way.handle_async_request(self._request(method, path, body))
                 content = await response.aread()
         except httpx.RequestError as error:
             raise broken(error, self._vendor) from error
@@ -69,7 +75,7 @@ class OpenSourceProvider(VendorProvider):
 
         async with ways.one() as way:
             try:
-                response = await way.handle_async_request(self._request(path, body))
+                response = await way.handle_async_request(self._request("POST", path, body))
             except httpx.RequestError as error:
                 raise broken(error, self._vendor) from error
 
@@ -85,7 +91,7 @@ class OpenSourceProvider(VendorProvider):
             finally:
                 await response.aclose()
 
-    def _request(self, path: str, body: bytes) -> Request:
+    def _request(self, method: str, path: str, body: bytes | None = None) -> Request:
         import httpx
 
         headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "agentd"}
@@ -94,7 +100,7 @@ class OpenSourceProvider(VendorProvider):
         limits = {"timeout": {"connect": CONNECT_TIMEOUT}}
         if path not in self._urls:
             self._urls[path] = httpx.URL(self.base_url + path)
-        return httpx.Request("POST", self._urls[path], headers=headers, content=body, extensions=limits)
+        return httpx.Request(method, self._urls[path], headers=headers, content=body, extensions=limits)
 
 
 class Ways:

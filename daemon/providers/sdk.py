@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
@@ -47,13 +47,18 @@ class SdkProvider(VendorProvider):
     def _build(self) -> Any:
         """Import the SDK and return a client; runs in a thread."""
 
+    async def _get(self, path: str) -> Answer:
+        client = self._client or await self._open()
+        return await self._answered(client.get(path, cast_to=_response()))
+
     async def _post(self, path: str, body: bytes) -> Answer:
         client = self._client or await self._open()
-        import httpx2
+        return await self._answered(client.post(path, cast_to=_response(), content=body))
 
+    async def _answered(self, asked: Awaitable[Any]) -> Answer:
         sdk = sys.modules[self.sdk]
         try:
-            response = await client.post(path, cast_to=httpx2.Response, content=body)
+            response = await asked
         except sdk.APIStatusError as error:
             response = error.response
         except sdk.APIConnectionError as error:
@@ -84,3 +89,10 @@ class SdkProvider(VendorProvider):
             yield Incoming(response.status_code, response.headers, pieces())
         finally:
             await response.aclose()
+
+
+def _response() -> type:
+    """Return what the SDKs call an answer that they leave alone."""
+    import httpx2
+
+    return httpx2.Response

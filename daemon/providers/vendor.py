@@ -18,6 +18,7 @@ from contextlib import (
     suppress,
 )
 from dataclasses import replace
+from datetime import date
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -26,7 +27,7 @@ import structlog
 from daemon.errors import BadKey, ConfigError, Fatal, Fault, ProviderError, Transport
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse
 from daemon.providers import faults
-from daemon.providers.base import LLMProvider
+from daemon.providers.base import Listed, LLMProvider
 from daemon.providers.capabilities import capabilities as capabilities_of
 from daemon.providers.strict import loosened, strictly
 from daemon.providers.wire.base import Pieces, Question, Wire
@@ -200,6 +201,23 @@ class VendorProvider(LLMProvider):
             seconds=round(time.perf_counter() - start, 3),
             tokens=response.usage.total,
         )
+
+    async def models(self) -> Sequence[Listed]:
+        with self._signing():
+            self._check_key()
+            try:
+                async with asyncio.timeout(self._timeout):
+                    answer = await self._get(self.wire.models)
+            except TimeoutError:
+                raise Transport(f"no answer within {self._timeout:g} s") from None
+            if answer.status != 200:
+                raise faults.from_response(*answer, provider=self.name)
+            with self._understanding(answer.content, _request_id(answer.headers)):
+                return [_listed(each) for each in json.loads(answer.content)["data"]]
+
+    @abstractmethod
+    async def _get(self, path: str) -> Answer:
+        """Fetch something; raises Transport if nothing came."""
 
     @abstractmethod
     async def _post(self, path: str, body: bytes) -> Answer:
@@ -422,6 +440,16 @@ def _host(url: str, name: str) -> str:
     hint = "use api_key_file or api_key_env" if "@" in url else "such as https://api.example.com/v1"
     key = f"providers.{name}.base_url"
     raise ConfigError(Fault(file="config.toml", key=key, found=shown, problem=problem, hint=hint))
+
+
+def _listed(given: Json) -> Listed:
+    """Read one model of a list: Anthropic says how it fares, OpenAI when it ends."""
+    ends = given.get("retires_at") or given.get("shutdown_date")
+    try:
+        retires = date.fromisoformat(str(ends)[:10]) if ends else None
+    except ValueError:
+        retires = None
+    return Listed(name=str(given["id"]), lifecycle=str(given.get("lifecycle") or ""), retires=retires)
 
 
 async def _drained(body: AsyncIterator[bytes]) -> None:

@@ -21,6 +21,7 @@ timezone = "Europe/Berlin"
 [providers.claude]
 kind = "claude"
 model = "m-1"
+base_url = "http://127.0.0.1:9"
 api_key_env = "THE_KEY"
 [providers.spare]
 kind = "openai"

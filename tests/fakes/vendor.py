@@ -138,6 +138,8 @@ class FakeVendor:
         self.under_way = 0
         self.url = ""
         self.waiting: list[Callable[[], None]] = []
+        self.models: list[Json] = []
+        """What it lists at `/models`, for GET."""
         self._number = 0
         self._log = log
         self._port = port
@@ -158,6 +160,14 @@ class FakeVendor:
         for connection in list(self.connections):
             connection.transport.abort()
         await self._server.wait_closed()
+
+    def listing(self, headers: dict[str, str]) -> _Answer:
+        """Say which models there are."""
+        key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
+        if key == "wrong":
+            no = Refusal("Incorrect API key provided: wrong.", status=401, code="invalid_api_key")
+            return _Answer.of(chat.error(no, None), status=401)
+        return _Answer.of({"object": "list", "data": self.models, "has_more": False})
 
     def answer(self, path: str, headers: dict[str, str], raw: bytes) -> _Answer:
         """Judge a request and say what goes back."""
@@ -317,8 +327,11 @@ class _Connection(asyncio.Protocol):
         if len(rest) < length:
             return
         self._buffer = rest[length:]
-        answer = self._vendor.answer(first.split(" ")[1], headers, rest[:length])
-        vendor = self._vendor
+        vendor, (method, path, _) = self._vendor, first.split(" ")
+        if method == "GET" and path.partition("?")[0].endswith("/models"):
+            answer = vendor.listing(headers)
+        else:
+            answer = vendor.answer(path, headers, rest[:length])
         vendor.under_way += 1
         vendor.most_at_once = max(vendor.most_at_once, vendor.under_way)
         if answer.together:

@@ -64,6 +64,8 @@ class Wire:
     it is not of the agreed form."""
     pieces: Callable[[], Pieces]
     """Begin to put a streamed answer together."""
+    models: str
+    """Where the vendor lists its models."""
     streaming: Mapping[str, Any]
     """What to add to a request for its answer to be streamed."""
 

@@ -246,5 +246,6 @@ CHAT = Wire(
     tools=_tools,
     read=_read,
     pieces=_Pieces,
+    models="/models",
     streaming={"stream": True, "stream_options": {"include_usage": True}},
 )

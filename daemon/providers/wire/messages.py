@@ -250,5 +250,12 @@ def _shown(text: str | None, thought: str | None) -> Chunk | None:
 
 
 MESSAGES = Wire(
-    api=_API, path="/v1/messages", body=_body, tools=_tools, read=_read, pieces=_Pieces, streaming={"stream": True}
+    api=_API,
+    path="/v1/messages",
+    body=_body,
+    tools=_tools,
+    read=_read,
+    pieces=_Pieces,
+    models="/v1/models?limit=1000",
+    streaming={"stream": True},
 )

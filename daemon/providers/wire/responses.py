@@ -218,5 +218,12 @@ class _Pieces:
 
 
 RESPONSES = Wire(
-    api=_API, path="/responses", body=_body, tools=_tools, read=_read, pieces=_Pieces, streaming={"stream": True}
+    api=_API,
+    path="/responses",
+    body=_body,
+    tools=_tools,
+    read=_read,
+    pieces=_Pieces,
+    models="/models",
+    streaming={"stream": True},
 )
