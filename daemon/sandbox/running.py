@@ -12,9 +12,9 @@ import subprocess
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from daemon.models import Json
 from daemon.sandbox import supervisor
@@ -40,6 +40,10 @@ class Running:
     """An open file, closed by whoever opened it."""
     environment: Mapping[str, str] | None = None
     """What it sees beside the environment of the line."""
+    cell: Mapping[str, Any] = field(default_factory=dict)
+    """Where it is confined, from Sandbox.cell."""
+    needs: Sequence[str] = ()
+    """Files and folders it must see besides what its cell shows."""
     fault: tuple[int, str] | None = None
     """Why it cannot be started: the exit code a shell would give, and the words it would say."""
 
@@ -111,6 +115,8 @@ def _as_plan(each: Running) -> Json:
         "redirects": [*each.redirects],
         "stdin": each.stdin,
         "environment": dict(each.environment or {}),
+        "cell": dict(each.cell),
+        "needs": [*each.needs],
         "fault": each.fault,
     }
 

@@ -9,6 +9,10 @@ has ended, when the daemon says so, and when the daemon itself dies: the latter 
     1  what the commands put out
     2  our report to the daemon: how the line ended
 
+Each command is started in a cell: what sandbox.py says it may see and use. The supervisor itself stays outside, so that
+no command can reach it; rights are taken away in the child, between fork and exec. That is safe here, as there is one
+thread only.
+
 What is imported here is paid for by every line, so it is next to nothing: not json, signal, typing or contextlib.
 """
 
@@ -27,14 +31,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-# <linux/prctl.h>
-_SET_CHILD_SUBREAPER, _SET_NO_NEW_PRIVS = 36, 38
+    from daemon.sandbox import confine
+elif __name__ == "__main__":
+    sys.path.append(os.path.dirname(__file__))  # noqa: PTH120  # -I leaves the script's own folder out
+    import confine
+
+LINUX = sys.platform == "linux"
+_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 # SIGPIPE and SIGXFSZ: Python ignores them, and what it starts would too; `yes | head` must end.
 _IGNORED_BY_PYTHON = (13, 25)
 _KILL, _STOP = 9, 19 if sys.platform == "linux" else 17
 _PATIENCE = 2.0  # seconds for killed processes to go; only what hangs in the kernel takes longer
 _FIRST_FD = 10  # ours are moved above it, so that 0, 1 and 2 of a child can be set without harm
 _NOT_RUNNABLE, _STOPPED = 126, 137  # exit codes as a shell gives them
+_NPROC = 6  # RLIMIT_NPROC on Linux
 
 
 class Stopped(Exception):
@@ -91,18 +101,10 @@ class Line:
             os.write(err, f"{words}\n".encode())
             return 0, code
         try:
-            pid = os.posix_spawn(
-                command["path"],
-                command["argv"],
-                {**self._environment, **command["environment"]},
-                file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((stdin, out, err))],
-                setpgroup=0,
-                setsigdef=_IGNORED_BY_PYTHON,
-            )
+            return start(command, {**self._environment, **command["environment"]}, (stdin, out, err)), 0
         except OSError as error:
             os.write(err, f"{command['argv'][0]}: {error.strerror}\n".encode())
             return 0, _NOT_RUNNABLE
-        return pid, 0
 
     def _wait_for(self, running: set[int]) -> None:
         """Wait until these have ended; raise Stopped when our input is closed."""
@@ -118,6 +120,85 @@ class Line:
             if any(fd == self._control for fd, _ in ready):
                 raise Stopped
             _reap(self._codes)
+
+
+# --- starting a command in its cell --------------------------------------------------------------------
+
+
+def start(command: dict[str, Any], environment: dict[str, str], streams: Sequence[int]) -> int:
+    """Start a command and return its pid; OSError if its cell or the program itself cannot be entered."""
+    reading, writing = os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if not pid:
+        try:
+            _enter(command, environment, streams, parent)
+        except OSError as error:
+            os.write(writing, (error.errno or 1).to_bytes(4, "big"))
+        finally:
+            os._exit(_NOT_RUNNABLE)
+    os.close(writing)
+    fault = os.read(reading, 4)  # nothing, once the program runs: the pipe is closed by that
+    os.close(reading)
+    if fault:
+        os.waitpid(pid, 0)
+        code = int.from_bytes(fault, "big")
+        raise OSError(code, os.strerror(code))
+    return pid
+
+
+def _enter(command: dict[str, Any], environment: dict[str, str], streams: Sequence[int], parent: int) -> None:
+    """Become the command: its streams, its limits, its user, its cell; in the child."""
+    cell: dict[str, Any] = command["cell"]
+    os.setpgid(0, 0)
+    for number, fd in enumerate(streams):
+        os.dup2(fd, number)
+    _as_before_python()
+    if cell.get("limits"):
+        confine.limit([*cell["limits"], *([(_NPROC, _tasks() + cell["processes"])] if LINUX else [])])
+    if "user" in cell:
+        confine.become(*cell["user"])
+    path, argv = command["path"], command["argv"]
+    if "wrap" in cell:
+        path, argv = _wrapped(command, cell)
+    if LINUX:
+        confine.die_with(parent)
+    if "places" in cell:
+        needs = [(each, confine.RUN) for each in command["needs"]]
+        confine.restrict(confine.ruleset([*cell["places"], *needs]))
+        confine.filter_calls(cell["filter"])
+    os.execve(path, argv, environment)  # noqa: S606  # no shell is the point
+
+
+def _wrapped(command: dict[str, Any], cell: dict[str, Any]) -> tuple[str, list[str]]:
+    """Return the words that start a command in bubblewrap, with those places that the user can see."""
+    words = [*cell["wrap"]]
+    for option, path in (*cell["shown"], *(("--ro-bind", each) for each in command["needs"])):
+        if os.access(path, os.F_OK):
+            words += [option, path, path]
+    if cell["filter"]:
+        program = os.memfd_create("filter", 0)
+        os.write(program, cell["filter"])
+        os.lseek(program, 0, os.SEEK_SET)
+        words += ["--seccomp", str(program)]
+    words += ["--remount-ro", "/", "--chdir", cell["folder"], "--", command["path"], *command["argv"][1:]]
+    return cell["wrap"][0], words
+
+
+def _as_before_python() -> None:
+    import _signal as signal  # type: ignore[import-not-found]  # the public one loads enum: 3 ms
+
+    for number in _IGNORED_BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _tasks() -> int:
+    """Return how many threads there are: what one more of this user may be counted against is at most that."""
+    with open("/proc/loadavg", "rb") as file:
+        return int(file.read().split()[3].partition(b"/")[2])
+
+
+# --- waiting -------------------------------------------------------------------------------------------
 
 
 def _watch(pid: int) -> int:
@@ -234,12 +315,11 @@ def _send(pid: int, signal: int) -> None:
 
 def _guard() -> None:
     """Adopt whatever loses its parent beneath us, and let nothing gain rights through a set-uid program."""
-    if sys.platform == "linux":
+    if LINUX:
         import ctypes
 
-        prctl = ctypes.CDLL(None).prctl
-        prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        confine.no_new_rights()
 
 
 def _moved(fd: int) -> int:

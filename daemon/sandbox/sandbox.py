@@ -1,0 +1,123 @@
+"""The sandbox that this machine has, as a value: which rung of the ladder, and what a program is started in.
+
+    bubblewrap   namespaces: the program sees the system's programs, the workspace, what may be read, and nothing else
+    landlock     the same files and no sockets, by rules of the kernel; other processes are seen, but not reached
+    profiles     only what the policy knows to change nothing is run at all
+
+Which one it is, is found out by trying to break out of it (trial.py).
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from daemon.models import Json
+from daemon.sandbox import confine
+from daemon.sandbox.bounds import Bounds, Level, Limits
+from daemon.sandbox.system import DEVICES, OF_THE_MACHINE, SETTINGS, system_folders, system_links
+
+_UNIX, _NETLINK = 1, 16  # families of sockets that only reach this machine
+_OPEN_FILES = 1024
+_ADDRESSES = 8  # times its memory: programs reserve far more than they use
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class User:
+    """Who the programs of tools run as, if not as the daemon itself."""
+
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Probe:
+    """One attempt to break out of a sandbox."""
+
+    name: str
+    held: bool
+    found: str = ""
+    """What happened, if it did not hold."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sandbox:
+    """How programs are confined here."""
+
+    level: Level = "off"
+    probes: tuple[Probe, ...] = ()
+    """What was tried at this level."""
+    missing: tuple[str, ...] = ()
+    """Why there is no better one, a line for each rung above."""
+    user: User | None = None
+    bwrap: str = "/usr/bin/bwrap"
+
+    @property
+    def confines(self) -> bool:
+        """Whether a program that does harm is kept from it, not only one that is not known to."""
+        return self.level in ("bubblewrap", "landlock")
+
+    def cell(self, bounds: Bounds) -> Json:
+        """Return what the supervisor needs to start a program within bounds; see supervisor.py."""
+        cell: Json = {"limits": list(_limits(bounds.limits)), "processes": bounds.limits.processes}
+        if self.user:
+            cell["user"] = (self.user.uid, self.user.gid)
+        if not self.confines:
+            return cell
+        if bounds.host:
+            return cell | self._for_the_machine()
+        if self.level == "bubblewrap":
+            return cell | {"filter": confine.filter_program(), **self._wrapping(bounds)}
+        forbidden = (*confine.NEVER, *confine.METADATA, *self._signals())
+        return cell | {"filter": confine.filter_program(forbidden), "places": list(_places(bounds))}
+
+    def _for_the_machine(self) -> Json:
+        """Return the cell of a program whose words were found harmless: it reads the machine, and changes nothing."""
+        if confine.landlock_version() < confine.OLDEST_LANDLOCK:
+            return {}
+        never = [name for name in confine.NEVER if name != "open_by_handle_at"]
+        places = [
+            *((path, confine.RUN) for path in system_folders()),
+            *((path, confine.READ) for path in OF_THE_MACHINE),
+        ]
+        return {
+            "filter": confine.filter_program((*never, *confine.METADATA), families=(_UNIX, _NETLINK)),
+            "places": [*places, *((path, confine.DEVICE) for path in DEVICES)],
+        }
+
+    @staticmethod
+    def _signals() -> tuple[str, ...]:
+        return confine.SIGNALS if confine.landlock_version() < 6 else ()
+
+    def _wrapping(self, bounds: Bounds) -> Json:
+        """Return the words of bubblewrap, and what is shown by name: left out where it cannot be seen by the user."""
+        words = [self.bwrap, "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--cap-drop", "ALL"]
+        words += ["--die-with-parent", "--new-session"]
+        for target, link in system_links():
+            words += ["--symlink", target, link]
+        for path in system_folders():
+            words += ["--ro-bind", path, path]
+        words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108  # its own, gone with it
+        shown = [("--ro-bind", path) for path in SETTINGS]
+        shown += [("--ro-bind", path) for path in bounds.readable if not path.startswith(("/proc/", "/dev/"))]
+        shown.append(("--bind" if bounds.writes else "--ro-bind", bounds.workspace))
+        if bounds.writes:  # what git would run and obey
+            shown.append(("--ro-bind", f"{bounds.workspace}/.git"))
+        return {"wrap": words, "shown": shown, "folder": bounds.folder}
+
+
+def _places(bounds: Bounds) -> Iterator[tuple[str, str]]:
+    yield from ((path, confine.RUN) for path in system_folders())
+    yield from ((path, confine.READ) for path in (*SETTINGS, "/proc", *bounds.readable))
+    yield from ((path, confine.DEVICE) for path in DEVICES)
+    yield bounds.workspace, confine.WRITE if bounds.writes else confine.READ
+
+
+def _limits(limits: Limits) -> Iterator[tuple[int, int]]:
+    yield resource.RLIMIT_CPU, limits.seconds + 1
+    yield resource.RLIMIT_DATA, limits.memory
+    yield resource.RLIMIT_AS, limits.memory * _ADDRESSES
+    yield resource.RLIMIT_FSIZE, limits.file
+    yield resource.RLIMIT_NOFILE, _OPEN_FILES
+    yield resource.RLIMIT_CORE, 0
