@@ -40,9 +40,10 @@ from daemon.policy import Policy
 from daemon.recollection import remember
 from daemon.redact import Secrets
 from daemon.routines import Loaded, Routine, against, load_folder
+from daemon.sandbox import Ladder, settle, tenant
 from daemon.store import Alerting, Database, Journal, lock_state
 from daemon.timer import system_timer
-from daemon.tools import files, finish, git, http_request, self_info, shell, sysinfo
+from daemon.tools import files, finish, git, http_request, script, self_info, shell, sysinfo
 from daemon.tools import memory as memory_tools
 from daemon.webhooks import Webhooks
 
@@ -145,10 +146,7 @@ class App:
                 try:
                     yield app
                 finally:
-                    app.events.close()
-                    await app.memory.close()
-                    for providers in (app.providers, *app._retired):
-                        await providers.close()
+                    await app._close()
             finally:
                 await database.close()
         finally:
@@ -164,11 +162,25 @@ class App:
             timer=system_timer(self.clock, self.place.env),
         )
 
+    async def _close(self) -> None:
+        await self.ladder.close()
+        self.events.close()
+        await self.memory.close()
+        for providers in (self.providers, *self._retired):
+            await providers.close()
+
+    @cached_property
+    def ladder(self) -> Ladder:
+        """What finds out how programs can be confined here; as root they run as somebody else."""
+        workspace = self.config.workspace_path(self.place.state)
+        return Ladder(lambda: self.policy.sandbox, self.place.state, tenant(workspace))
+
     def _read_policy(self, config: Config) -> Policy:
         """Return the policy; ConfigError if it, or the workspace it speaks of, opens what is the daemon's own."""
         place = self.place
         private = (
             config.file,
+            config.scripts_path,
             place.state / "agentd.db",
             place.state / "approvals.toml",
             place.log_file.parent,
@@ -203,8 +215,10 @@ class App:
         finish.register(registry)
         sysinfo.register(registry)
         files.register(registry, lambda: self.policy)
-        shell.register(registry, lambda: self.policy, zone=self.zone.key)
-        git.register(registry, lambda: self.policy, zone=self.zone.key)
+        zone, confining = self.zone.key, self.ladder.sandbox
+        shell.register(registry, lambda: self.policy, sandbox=confining, zone=zone)
+        git.register(registry, lambda: self.policy, sandbox=confining, zone=zone)
+        script.register(registry, lambda: self.policy, lambda: self.config.scripts_path, sandbox=confining, zone=zone)
         http_request.register(registry, lambda: self.policy)
         memory_tools.register(registry, self.memory)
         self_info.register(registry, self.describe, self.describe_routine)
@@ -437,4 +451,6 @@ def _workspace(place: Place) -> Path:
         problem = f"cannot be the folder agents work in: {error.strerror}"
         fault = Fault(file=str(place.config.file), key="workspace", found=str(folder), problem=problem)
         raise ConfigError(fault) from error
+    if user := tenant(folder):
+        settle(folder, user)
     return folder

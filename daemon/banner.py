@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from daemon import __version__
+from daemon.sandbox import in_the_way
 
 if TYPE_CHECKING:
     from daemon.app import App
@@ -23,6 +24,7 @@ def banner(app: App) -> str:
         f"  state     {place.state}",
         f"  provider  {place.config.provider}{'' if place.config.provider != 'offline' else NO_MODEL}",
         f"  socket    {place.socket}",
+        *_of_root(app),
         *([f"  webhooks  {app.webhooks.path}"] if app.webhooks.path else []),
         "",
         f"Routines, and when they run next ({app.zone.key}):",
@@ -42,6 +44,19 @@ def banner(app: App) -> str:
     first = f"agentctl run {shown[0]}" if shown else "agentctl status"
     lines += ["", f"In another terminal: {first}, agentctl list, agentctl logs -f. Ctrl-C stops."]
     return "\n".join(lines)
+
+
+def _of_root(app: App) -> list[str]:
+    """Say who tools run as when the daemon is root, and what keeps them from their work."""
+    user, workspace = app.ladder.user, app.config.workspace_path(app.place.state)
+    if user is None:
+        return []
+    lines = [f"  root      this daemon is root's: programs of tools run as user {user.uid}, who owns the workspace"]
+    if folder := in_the_way(workspace, user):
+        lines.append(
+            f"            and who cannot get through {folder} to it: chmod o+x {folder}, or move the workspace"
+        )
+    return lines
 
 
 NO_MODEL = " (no model is asked: reports are the gathered facts, laid out)"

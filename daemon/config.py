@@ -363,6 +363,8 @@ class Config(Table):
     """The folder of routine files, relative to this file."""
     policy: Name = "policy.toml"
     """What agents may do, relative to this file."""
+    scripts: Name = "scripts"
+    """The folder of scripts that the tool script may run, relative to this file."""
     agent: AgentConfig = AgentConfig()
     providers: dict[str, ProviderConfig] = Field(default_factory=dict)
     targets: dict[str, TargetConfig] = Field(default_factory=dict)
@@ -398,6 +400,10 @@ class Config(Table):
     @property
     def policy_path(self) -> Path:
         return self.folder / Path(self.policy).expanduser()
+
+    @property
+    def scripts_path(self) -> Path:
+        return self.folder / Path(self.scripts).expanduser()
 
     def workspace_path(self, state: Path) -> Path:
         return self.folder / Path(self.workspace).expanduser() if self.workspace else state / "workspace"

@@ -35,6 +35,7 @@ from daemon.providers import LLMProvider
 from daemon.redact import Secrets
 from daemon.routines import Routine
 from daemon.run import Recorder
+from daemon.sandbox import Ladder
 from daemon.screen import Screen
 from daemon.store import Journal
 from daemon.summary import ANSWER_TOKENS, PATIENCE, question, summary_of, with_summary
@@ -53,6 +54,8 @@ class Rooms(Protocol):
     def config(self) -> Config: ...
     @property
     def secrets(self) -> Secrets: ...
+    @property
+    def ladder(self) -> Ladder: ...
 
     journal: Journal
     memory: Memory
@@ -90,7 +93,9 @@ class RunHost:
         self._executor = ToolExecutor(rooms.registry)
         self._policy = _PolicyInForce(rooms)
         self._gate_tools = FunctionRegistry()
-        shell.register_for_gates(self._gate_tools, lambda: rooms.policy, zone=rooms.zone.key)
+        shell.register_for_gates(
+            self._gate_tools, lambda: rooms.policy, sandbox=rooms.ladder.sandbox, zone=rooms.zone.key
+        )
         self._gate_executor = ToolExecutor(self._gate_tools)
         self._begun: dict[str, Routine] = {}
         self.journal, self.events, self.owner = rooms.journal, rooms.events, rooms.owner

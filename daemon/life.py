@@ -72,6 +72,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
             workspace = app.config.workspace_path(app.place.state)
             mirror = Mirror(app.memory, workspace, app.journal, clock=app.clock.now)
             background.append(tasks.create_task(mirror.run(), name="memory mirror"))
+        background.append(tasks.create_task(app.ladder.climb(), name="sandbox"))
         await announce(app)
         await stop.wait()
         notifier.send("STOPPING=1")

@@ -2,6 +2,9 @@
 
 import asyncio
 import contextlib
+import os
+from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 from freezegun import freeze_time
@@ -12,6 +15,16 @@ from tests.story import Home
 
 def pytest_addoption(parser):
     parser.addoption("--soak-seconds", type=float, default=20.0, help="how long each soak test goes on")
+
+
+@pytest.fixture
+def tmp_path(tmp_path):
+    """A folder of the test's own; as root, one that the user whom a daemon lets run its tools gets through to."""
+    folder = tmp_path
+    while os.geteuid() == 0 and folder != Path(gettempdir()) and folder != folder.parent:
+        folder.chmod(folder.stat().st_mode | 0o011)
+        folder = folder.parent
+    return tmp_path
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from daemon.functions import FunctionRegistry
-from daemon.tools import files, finish, git, http_request, memory, self_info, shell, sysinfo
+from daemon.tools import files, finish, git, http_request, memory, script, self_info, shell, sysinfo
 
 README = Path(__file__).parents[1] / "README.md"
 MARK = re.compile(r"(<!-- begin: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -163,6 +163,7 @@ def registered() -> FunctionRegistry:
     files.register(registry, lambda: nothing)
     shell.register(registry, lambda: nothing)
     git.register(registry, lambda: nothing)
+    script.register(registry, lambda: nothing, lambda: nothing)
     http_request.register(registry, lambda: nothing)
     memory.register(registry, nothing)
     self_info.register(registry, dict)

@@ -135,6 +135,12 @@ class Limits(Table):
     """How long one command line may take."""
     output_bytes: int = Field(default=200_000, ge=1000, le=10_000_000)
     """How much of a command's output is kept; the middle of a longer one is cut out."""
+    memory_mb: int = Field(default=2048, ge=64)
+    """How much memory one process of a command may use."""
+    processes: int = Field(default=64, ge=4)
+    """How many processes a command may start, about."""
+    file_mb: int = Field(default=1024, ge=1)
+    """How long one file that a command writes may get."""
 
     def within(self, other: RoutineLimits) -> Limits:
         """Return these limits, lowered to those of a routine."""
@@ -198,6 +204,9 @@ class PolicyFile(Table):
     changes something is asked about first; full = all of it. Never more than the rules."""
     on_ask: OnAsk = "park"
     """What becomes of a call that must be approved: park = the run waits for a person; deny = it goes on without."""
+    sandbox: Literal["require", "prefer", "off"] = "prefer"
+    """Programs run in the best sandbox that this machine has. Where it has none: require = no program runs; prefer =
+    only those that fit a profile. off = none is used, and what rules allow runs. No script ever runs without one."""
     limits: Limits = Limits()
     injection: InjectionTable = InjectionTable()
     paths: PathsTable = PathsTable()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
+from typing import Literal
 
 from daemon.definitions import Conflict, display, load_toml
 from daemon.definitions import Rule as Check
@@ -56,6 +57,7 @@ class Policy:
     default: Effect = Effect.DENY
     autonomy: Autonomy = "full"
     on_ask: OnAsk = "park"
+    sandbox: Literal["require", "prefer", "off"] = "prefer"
     detector: str = ""
     """`module:function` of the user's own check for orders in results; empty for none."""
     trusted: tuple[Glob, ...] = ()
@@ -87,6 +89,7 @@ class Policy:
             default=Effect(file.default),
             autonomy=file.autonomy,
             on_ask=file.on_ask,
+            sandbox=file.sandbox,
             detector=file.injection.detector,
             trusted=tuple(map(Glob, file.injection.trust)),
         )
@@ -265,7 +268,7 @@ class Policy:
 
     def _instead(self, part: Part, rules: Collection[Rule], *, by_default: bool) -> str:
         """Say what would be allowed in place of a part that is not."""
-        if part.target is not None or (part.words and part.tool != "shell"):
+        if TOOLS.get(part.tool, Tool()).acts_on in ("web", "git", "script"):
             if part.misfit is not None:
                 return part.misfit.instead
             forms = [each for rule in rules if rule.effect is Effect.ALLOW for each in _forms(rule)]

@@ -85,7 +85,7 @@ def _script(name: str, arguments: object) -> Request:
     words = [word for word in given if isinstance(word, str)]
     if len(words) < len(given):
         raise Unreadable("the arguments of a script are texts", 'write "arguments": ["one", "two"]')
-    return Request(parts=(Part(tool="script", words=(name, *words)),))
+    return Request(parts=(Part(tool="script", words=(name, *words) if name else ()),))
 
 
 def _git(command: str, repository: object, reach: Reach) -> Request:

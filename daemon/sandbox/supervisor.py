@@ -44,6 +44,7 @@ _KILL, _STOP = 9, 19 if sys.platform == "linux" else 17
 _PATIENCE = 2.0  # seconds for killed processes to go; only what hangs in the kernel takes longer
 _FIRST_FD = 10  # ours are moved above it, so that 0, 1 and 2 of a child can be set without harm
 _NOT_RUNNABLE, _STOPPED = 126, 137  # exit codes as a shell gives them
+_PRLIMIT = "/usr/bin/prlimit"
 _NPROC = 6  # RLIMIT_NPROC on Linux
 
 
@@ -181,8 +182,10 @@ def _wrapped(command: dict[str, Any], cell: dict[str, Any]) -> tuple[str, list[s
         os.write(program, cell["filter"])
         os.lseek(program, 0, os.SEEK_SET)
         words += ["--seccomp", str(program)]
-    words += ["--remount-ro", "/", "--chdir", cell["folder"], "--", command["path"], *command["argv"][1:]]
-    return cell["wrap"][0], words
+    words += ["--remount-ro", "/", "--chdir", cell["folder"], "--"]
+    if os.access(_PRLIMIT, os.X_OK):  # counted within: outside, the limit counts whatever else the user runs
+        words += [_PRLIMIT, f"--nproc={cell['processes']}:{cell['processes']}"]
+    return cell["wrap"][0], [*words, command["path"], *command["argv"][1:]]
 
 
 def _as_before_python() -> None:

@@ -31,17 +31,17 @@ PROBES = (
 )
 """What a sandbox must not let a program do."""
 
-_BWRAP = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
+BWRAP = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
 _LIMITS = Limits(seconds=10, memory=256 << 20)
 _SECONDS = 15.0
 
 
-async def choose(mode: Mode, folder: Path, user: User | None = None) -> Sandbox:
+async def choose(mode: Mode, folder: Path, user: User | None = None, *, bwrap: Sequence[str] = BWRAP) -> Sandbox:
     """Return the best sandbox there is; `folder` is one of ours, outside of which the intruder has no business."""
     if mode == "off":
         return Sandbox(level="off", user=user)
     missing: list[str] = []
-    for candidate in _candidates(user, missing):
+    for candidate in _candidates(user, bwrap, missing):
         try:
             probes = await examine(candidate, folder)
         except OSError as error:
@@ -54,14 +54,13 @@ async def choose(mode: Mode, folder: Path, user: User | None = None) -> Sandbox:
     return Sandbox(level="profiles", missing=tuple(missing), user=user)
 
 
-def _candidates(user: User | None, missing: list[str]) -> Iterator[Sandbox]:
+def _candidates(user: User | None, bwrap: Sequence[str], missing: list[str]) -> Iterator[Sandbox]:
     """Yield the rungs of the ladder that are worth a try, the best first; why another is not is added to `missing`."""
     if sys.platform != "linux":
         missing.append("there is a sandbox for Linux only")
         return
-    bwrap = next((path for path in _BWRAP if os.access(path, os.X_OK)), None)
-    if bwrap:
-        yield Sandbox(level="bubblewrap", bwrap=bwrap, user=user)
+    if installed := next((path for path in bwrap if os.access(path, os.X_OK)), None):
+        yield Sandbox(level="bubblewrap", bwrap=installed, user=user)
     else:
         missing.append("bubblewrap: is not installed")
     version = confine.landlock_version()
@@ -120,9 +119,10 @@ async def examine(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
         words = [scene.python, "-I", "-S", "-c", Path(__file__).with_name("intruder.py").read_text()]
         words += [str(scene.outside), str(scene.secret), str(scene.tcp.getsockname()[1]), str(scene.victim.pid)]
         words += [scene.marker, str(_LIMITS.memory)]
-        prefix = [] if scene.python.startswith("/usr/") else [sys.base_prefix]
         try:
-            intruder = Running(path=scene.python, argv=words, stdin=writing, cell=sandbox.cell(bounds), needs=prefix)
+            intruder = Running(
+                path=scene.python, argv=words, stdin=writing, cell=sandbox.cell(bounds), needs=needed_by(scene.python)
+            )
             ended = await run(
                 [(";", [intruder])], folder=scene.workspace, environment={}, seconds=_SECONDS, output_bytes=10_000
             )
@@ -175,7 +175,7 @@ def _scene(folder: Path, user: User | None) -> Iterator[_Scene]:
             each.listen()
         for each in (unix, abstract, tcp, udp):
             each.setblocking(False)
-        python = _python(user)
+        python = python_for(user)
         victim = stack.enter_context(_victim(python, marker, user))
         yield _Scene(
             workspace=workspace,
@@ -221,13 +221,18 @@ def _victim(python: str, marker: str, user: User | None) -> Iterator[subprocess.
             process.kill()
 
 
-def _python(user: User | None) -> str:
+def python_for(user: User | None) -> str:
     """Return a Python that the user may run; OSError if there is none."""
     ours = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
     for path in (ours, "/usr/bin/python3", "/usr/local/bin/python3"):
         if os.access(path, os.X_OK) and (user is None or _open_to_all(Path(path))):
             return path
     raise OSError(0, "there is no Python that the user of tools may run; apt-get install python3")
+
+
+def needed_by(python: str) -> list[str]:
+    """Return the folders that a Python needs to see besides the system's own."""
+    return [] if python.startswith("/usr/") else [os.path.realpath(sys.base_prefix)]
 
 
 def _open_to_all(path: Path) -> bool:

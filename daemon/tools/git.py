@@ -13,6 +13,7 @@ from daemon.errors import ToolFailed
 from daemon.functions import FunctionRegistry
 from daemon.models import Json, ToolContext
 from daemon.policy import Policy
+from daemon.sandbox import Confining, unconfined
 from daemon.tools.lines import LONGEST, run_call, told
 
 EVERY = "*"
@@ -22,8 +23,14 @@ _MOST_LINES = 100  # of each of them
 _MOST_FOLDERS = 2000
 
 
-def register(registry: FunctionRegistry, policy: Callable[[], Policy], *, zone: str | None = None) -> None:
-    """Offer the tool; `policy` returns the one in force, `zone` is the time zone that git shows times in."""
+def register(
+    registry: FunctionRegistry,
+    policy: Callable[[], Policy],
+    *,
+    sandbox: Confining = unconfined,
+    zone: str | None = None,
+) -> None:
+    """Offer the tool; `policy` and `sandbox` return those in force, `zone` is the time zone that git shows times in."""
 
     async def git(command: str, repository: str = ".", *, context: ToolContext) -> str | Json:
         """Look at a git repository: log, status, diff, show, blame, shortlog, branch, tag, ls-files and their like.
@@ -36,7 +43,7 @@ def register(registry: FunctionRegistry, policy: Callable[[], Policy], *, zone: 
         now = policy()
         if repository != EVERY:
             call = {"command": command, "repository": repository}
-            return told(await run_call("git", call, policy=now, context=context, zone=zone))
+            return told(await run_call("git", call, policy=now, context=context, sandbox=sandbox, zone=zone))
         found = list(repositories(now))
         if not found:
             return "no repository is in the workspace or in the folders that [paths] read of policy.toml names"
@@ -44,7 +51,7 @@ def register(registry: FunctionRegistry, policy: Callable[[], Policy], *, zone: 
         for each in found[:_MOST]:
             call = {"command": command, "repository": each}
             try:
-                text = told(await run_call("git", call, policy=now, context=context, zone=zone))
+                text = told(await run_call("git", call, policy=now, context=context, sandbox=sandbox, zone=zone))
             except ToolFailed as fault:
                 seen[each] = f"not known: {fault}"
                 continue

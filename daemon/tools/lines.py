@@ -17,7 +17,7 @@ from daemon.models import Json, ToolContext
 from daemon.policy import Planned, PlannedCommand, Policy
 from daemon.policy.lexer import Stream
 from daemon.policy.profiles import TRUSTED
-from daemon.sandbox import Ended, Running, run
+from daemon.sandbox import Bounds, Confining, Ended, Limits, Running, Sandbox, run
 from daemon.tools.opening import open_beneath
 from daemon.tools.repository import repository_view
 
@@ -26,6 +26,13 @@ LONGEST = 3700.0
 _NOT_FOUND = 127  # what a shell gives
 # Programs that take orders from files in the home folder (~/.jq is code, ~/.magic too), which is the workspace here.
 _OBEY_HOME, _NOWHERE = frozenset({"jq", "file", "git"}), "/nonexistent"
+# They look at the machine, which a sandbox of their own would hide; run so only with words that change nothing.
+_OF_THE_MACHINE = frozenset(
+    {
+        *("df", "dmesg", "free", "ip", "journalctl", "last", "lsblk", "lscpu", "nproc", "ps", "ss", "systemctl"),
+        *("uptime", "vmstat", "w", "who"),
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,22 +46,23 @@ class Done:
 
 
 async def run_call(
-    tool: str, arguments: Json, *, policy: Policy, context: ToolContext, zone: str | None = None
+    tool: str, arguments: Json, *, policy: Policy, context: ToolContext, sandbox: Confining, zone: str | None = None
 ) -> Done:
     """Run a call exactly as the policy plans it; ToolFailed if it is not allowed or cannot be started."""
     verdict, line = policy.plan(tool, arguments, routine=context.routine, tainted=context.tainted)
     if not context.permits(verdict):
         instead = f"; {verdict.allowed}" if verdict.allowed else ""
         raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{instead}")
-    limits = policy.limits_for(context.routine)
-    folder = next((Path(each.folder.real) for part in line for each in part.commands if each.folder), context.workspace)
+    limits, reach, confined = policy.limits_for(context.routine), policy.reach, await sandbox()
+    folder = next((each.folder.real for part in line for each in part.commands if each.folder), reach.workspace)
     with ExitStack() as files:
         try:
-            pipelines = [(each.joint, [_running(part, folder, files) for part in each.commands]) for each in line]
+            commands = _Commands(policy, confined, folder, context.routine, files)
+            pipelines = [(each.joint, [commands.running(part) for part in each.commands]) for each in line]
             ended = await run(
                 pipelines,
-                folder=folder,
-                environment=environment(context.workspace, zone),
+                folder=Path(folder),
+                environment=environment(reach.workspace, zone),
                 seconds=limits.shell_seconds,
                 output_bytes=limits.output_bytes,
             )
@@ -63,9 +71,91 @@ async def run_call(
     return Done(ended=ended, line=line, seconds=limits.shell_seconds)
 
 
-def environment(workspace: Path, zone: str | None = None) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class _Commands:
+    """Makes planned commands ready to be started."""
+
+    policy: Policy
+    sandbox: Sandbox
+    folder: str
+    routine: str
+    files: ExitStack
+    """Closed, or taken away, when the line has ended."""
+
+    def running(self, command: PlannedCommand) -> Running:
+        require_sandbox(self.policy, self.sandbox, command.program, reads_only=command.reads_only)
+        variables, needs = {"HOME": _NOWHERE} if command.program in _OBEY_HOME else {}, list[str]()
+        if command.program == "git":
+            variables |= repository_view(Path(self.folder), self.files, owner=self.sandbox.user)
+            needs.append(variables["GIT_DIR"])
+        stdin, fault = None, None
+        if command.stdin is not None:
+            try:
+                stdin = open_beneath(command.stdin.root, command.stdin.inside)
+                self.files.callback(os.close, stdin)
+            except OSError as error:
+                fault = (1, f"{command.stdin.asked}: {error.strerror}")
+        program = find_program(command.argv[0])
+        if program is None and fault is None:
+            fault = (_NOT_FOUND, f"{command.argv[0]}: is not installed")
+        redirects: list[tuple[int, Literal["null", "stdout"]]] = [
+            (each.fd, "null" if each.to is Stream.NULL else "stdout") for each in command.redirects
+        ]
+        return Running(
+            path=str(program),
+            argv=command.argv,
+            redirects=redirects,
+            stdin=stdin,
+            environment=variables,
+            cell=self._cell(command),
+            needs=needs,
+            fault=fault,
+        )
+
+    def _cell(self, command: PlannedCommand) -> Json:
+        return self.sandbox.cell(
+            bounds(
+                self.policy,
+                self.routine,
+                folder=self.folder,
+                writes=not command.reads_only,
+                host=command.reads_only and command.program in _OF_THE_MACHINE,
+            )
+        )
+
+
+def bounds(policy: Policy, routine: str, *, folder: str, writes: bool, host: bool = False) -> Bounds:
+    """Return what a program of a routine may see and use."""
+    limits, reach = policy.limits_for(routine), policy.reach
+    return Bounds(
+        workspace=reach.workspace,
+        folder=folder,
+        readable=reach.readable,
+        writes=writes,
+        host=host,
+        limits=Limits(
+            seconds=limits.shell_seconds,
+            memory=limits.memory_mb << 20,
+            processes=limits.processes,
+            file=limits.file_mb << 20,
+        ),
+    )
+
+
+def require_sandbox(policy: Policy, sandbox: Sandbox, program: str, *, reads_only: bool) -> None:
+    """Raise ToolFailed for a program that is not to run on a machine without a sandbox."""
+    if sandbox.confines or sandbox.level == "off" or (reads_only and policy.sandbox != "require"):
+        return
+    wanted = "the policy requires one for every program" if policy.sandbox == "require" else "it may change something"
+    raise ToolFailed(
+        f"{program} is not run without a sandbox: {wanted}, and this machine has none ({'; '.join(sandbox.missing)}); "
+        "agentctl doctor says how to get one"
+    )
+
+
+def environment(workspace: str, zone: str | None = None) -> dict[str, str]:
     """Return all that a program sees of the world outside: nothing of the daemon's own."""
-    seen = {"PATH": ":".join(TRUSTED), "HOME": str(workspace), "LANG": "C.UTF-8", "TERM": "dumb", "PAGER": "cat"}
+    seen = {"PATH": ":".join(TRUSTED), "HOME": workspace, "LANG": "C.UTF-8", "TERM": "dumb", "PAGER": "cat"}
     return seen | ({"TZ": zone} if zone else {})
 
 
@@ -81,28 +171,6 @@ def find_program(name: str) -> Path | None:
         if status.st_uid == 0 and not status.st_mode & 0o022 and os.access(path, os.X_OK):
             return path
     return None
-
-
-def _running(command: PlannedCommand, folder: Path, files: ExitStack) -> Running:
-    variables = {"HOME": _NOWHERE} if command.program in _OBEY_HOME else {}
-    if command.program == "git":
-        variables |= repository_view(folder, files)
-    stdin, fault = None, None
-    if command.stdin is not None:
-        try:
-            stdin = open_beneath(command.stdin.root, command.stdin.inside)
-            files.callback(os.close, stdin)
-        except OSError as error:
-            fault = (1, f"{command.stdin.asked}: {error.strerror}")
-    program = find_program(command.argv[0])
-    if program is None and fault is None:
-        fault = (_NOT_FOUND, f"{command.argv[0]}: is not installed")
-    redirects: list[tuple[int, Literal["null", "stdout"]]] = [
-        (each.fd, "null" if each.to is Stream.NULL else "stdout") for each in command.redirects
-    ]
-    return Running(
-        path=str(program), argv=command.argv, redirects=redirects, stdin=stdin, environment=variables, fault=fault
-    )
 
 
 def told(done: Done) -> str:

@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from daemon.errors import ToolFailed
+from daemon.sandbox import User
 from daemon.tools.opening import open_beneath
 
 _LARGEST = 1 << 20  # bytes of a config; what stands behind them has no effect
@@ -50,10 +51,11 @@ _ENVIRONMENT = {
 }
 
 
-def repository_view(folder: Path, stack: ExitStack) -> dict[str, str]:
+def repository_view(folder: Path, stack: ExitStack, *, owner: User | None = None) -> dict[str, str]:
     """Return the environment in which git sees the repository of a folder; the view goes when the stack unwinds.
 
-    Without a repository git says so itself. Raises ToolFailed for one that is not wholly in the folder.
+    `owner` is who git runs as, if that is not us. Without a repository git says so itself. Raises ToolFailed for one
+    that is not wholly in the folder.
     """
     place = folder / ".git"
     environment = {**_ENVIRONMENT, "GIT_DIR": str(place), "GIT_WORK_TREE": str(folder)}
@@ -73,6 +75,9 @@ def repository_view(folder: Path, stack: ExitStack) -> dict[str, str]:
             (view / name).symlink_to((place / name).resolve())
     (view / "HEAD").write_text(_head(place))
     (view / "config").write_text("".join(_settings(place)))
+    if owner:
+        for path in (view, *view.iterdir()):
+            os.chown(path, owner.uid, owner.gid, follow_symlinks=False)
     return environment | {"GIT_DIR": str(view)}
 
 

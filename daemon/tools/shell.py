@@ -10,11 +10,18 @@ from collections.abc import Callable
 from daemon.functions import FunctionRegistry
 from daemon.models import ToolContext
 from daemon.policy import Policy
+from daemon.sandbox import Confining, unconfined
 from daemon.tools.lines import LONGEST, run_call, told
 
 
-def register(registry: FunctionRegistry, policy: Callable[[], Policy], *, zone: str | None = None) -> None:
-    """Offer the tool; `policy` returns the one in force, `zone` is the time zone that programs see."""
+def register(
+    registry: FunctionRegistry,
+    policy: Callable[[], Policy],
+    *,
+    sandbox: Confining = unconfined,
+    zone: str | None = None,
+) -> None:
+    """Offer the tool; `policy` and `sandbox` return those in force, `zone` is the time zone that programs see."""
 
     async def shell(command: str, *, context: ToolContext) -> str:
         """Run a command line and return what it puts out. There is no shell: a line is plain words, '…' or "…" (no
@@ -25,17 +32,26 @@ def register(registry: FunctionRegistry, policy: Callable[[], Policy], *, zone: 
         Args:
             command: For example: df -h && journalctl -p err --since yesterday | tail -n 20
         """
-        return told(await run_call("shell", {"command": command}, policy=policy(), context=context, zone=zone))
+        call = {"command": command}
+        return told(await run_call("shell", call, policy=policy(), context=context, sandbox=sandbox, zone=zone))
 
     registry.register("shell", None, shell, timeout=LONGEST)
 
 
-def register_for_gates(registry: FunctionRegistry, policy: Callable[[], Policy], *, zone: str | None = None) -> None:
+def register_for_gates(
+    registry: FunctionRegistry,
+    policy: Callable[[], Policy],
+    *,
+    sandbox: Confining = unconfined,
+    zone: str | None = None,
+) -> None:
     """Offer the tool to gates, which look at the exit code: not to be offered to a model."""
 
     async def shell(command: str, *, context: ToolContext) -> dict[str, int | str]:
         """Run a command line and return its exit code and what it put out."""
-        done = await run_call("shell", {"command": command}, policy=policy(), context=context, zone=zone)
+        done = await run_call(
+            "shell", {"command": command}, policy=policy(), context=context, sandbox=sandbox, zone=zone
+        )
         if done.ended.stopped:
             told(done)  # raises
         return {"exit_code": done.ended.code, "output": done.ended.output.text()}

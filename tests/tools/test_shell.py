@@ -112,7 +112,7 @@ async def test_no_program_obeys_a_file_of_the_workspace(call: Call, workspace: P
 
 
 def test_a_program_sees_only_what_was_built_for_it(tmp_path: Path) -> None:
-    seen = environment(tmp_path, "Europe/Berlin")
+    seen = environment(str(tmp_path), "Europe/Berlin")
     assert seen.keys() == {"PATH", "HOME", "LANG", "TERM", "PAGER", "TZ"}
     assert seen["HOME"] == str(tmp_path)
     assert seen["TZ"] == "Europe/Berlin"

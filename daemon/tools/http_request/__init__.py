@@ -114,6 +114,7 @@ class Web:
                 headers = {name: value for name, value in headers.items() if name != "content-type"}
             if following.origin != asked.origin:
                 headers = {name: value for name, value in headers.items() if name in _HARMLESS}
+                context = replace(context, approved="")  # a person's word was for the first
                 context = replace(context, approved="")  # that was for the host it was asked for
             asked = following
         raise ToolFailed(f"{asked.url} leads on and on: more than {_REDIRECTS} redirects")

@@ -1,0 +1,67 @@
+"""Every rung of the ladder that holds on this machine, and a way to run something on it."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.sandbox import Bounds, Ended, Running, Sandbox, User, run
+from daemon.sandbox.trial import BWRAP, choose, needed_by, python_for
+
+RUNGS = ("bubblewrap", "landlock")
+NOT_THERE = ("/nonexistent/bwrap",)
+
+
+@pytest.fixture
+def user() -> User | None:
+    """Who programs run as: never as root."""
+    return User(uid=60789, gid=60789) if os.geteuid() == 0 else None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A workspace and a sandbox around it."""
+
+    sandbox: Sandbox
+    workspace: Path
+    outside: Path
+
+    async def run(self, path: str, *words: str, **more: Any) -> Ended:
+        """Run a program within; bounds and more of Running may be given."""
+        bounds = {name: more.pop(name) for name in ("writes", "host", "readable", "limits") if name in more}
+        within = Bounds(workspace=str(self.workspace), folder=str(self.workspace), **bounds)
+        running = Running(path=path, argv=[path, *words], cell=self.sandbox.cell(within), **more)
+        return await run([(";", [running])], folder=self.workspace, environment={}, seconds=20, output_bytes=20_000)
+
+    async def sh(self, code: str, **more: Any) -> Ended:
+        return await self.run("/bin/sh", "-c", code, **more)
+
+    async def python(self, code: str, **more: Any) -> Ended:
+        python = python_for(self.sandbox.user)
+        return await self.run(python, "-I", "-S", "-c", code, needs=needed_by(python), **more)
+
+
+@pytest.fixture(scope="session")
+def climbed() -> dict[str, Sandbox]:
+    """What was found out about each rung; once, as it takes a fifth of a second."""
+    return {}
+
+
+@pytest.fixture(params=RUNGS)
+async def cell(request: pytest.FixtureRequest, tmp_path: Path, user: User | None, climbed: dict[str, Sandbox]) -> Cell:
+    """The rung of that name; where this machine does not have it, the next one down that holds."""
+    if request.param not in climbed:
+        bwrap = NOT_THERE if request.param == "landlock" else BWRAP
+        climbed[request.param] = await choose("prefer", tmp_path, user, bwrap=bwrap)
+    found = climbed[request.param]
+    if not found.confines:
+        pytest.fail(f"this machine has no sandbox at all: {'; '.join(found.missing)}")
+    workspace, outside = tmp_path / "workspace", tmp_path / "outside"
+    for folder in (workspace, outside):
+        folder.mkdir()
+        folder.chmod(0o755)
+        if user:
+            os.chown(folder, user.uid, user.gid)
+    return Cell(found, workspace, outside)
