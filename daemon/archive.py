@@ -19,28 +19,39 @@ LINE_CHARACTERS = 300  # of a goal or an answer, where one line stands for the w
 
 
 def segments(goal: str, steps: Iterable[Step], now: datetime) -> list[Segment]:
-    """Return the run as anchored pieces, in the order they happened."""
-    pieces: list[tuple[int, SegmentType, str, str, datetime]] = [(0, SegmentType.USER_MESSAGE, goal, "goal", now)]
+    """Return the run as anchored pieces, in the order they happened.
+
+    What was said after strangers had been read is marked: they may have had a hand in it.
+    """
+    pieces = [(0, SegmentType.USER_MESSAGE, goal, "goal", now, False)]
+    tainted = False
+
+    def add(step: Step, kind: SegmentType, text: str, who: str) -> None:
+        pieces.append((step.iteration, kind, text, who, step.at or now, tainted))
+
     for step in steps:
-        at, body = step.at or now, step.body
+        body = step.body
+        tainted = tainted or bool(step.kind is not StepKind.CALL and body.get("taint"))
         match step.kind:
             case StepKind.MESSAGE if body.get("source") not in ("goal", "nudge"):
-                pieces.append((step.iteration, SegmentType.USER_MESSAGE, body["text"], "person", at))
+                add(step, SegmentType.USER_MESSAGE, body["text"], "person")
             case StepKind.LLM:
                 if body.get("reasoning"):
-                    pieces.append((step.iteration, SegmentType.REASONING, body["reasoning"], "agent", at))
+                    add(step, SegmentType.REASONING, body["reasoning"], "agent")
                 if body["content"].strip():
-                    pieces.append((step.iteration, SegmentType.RESPONSE, body["content"], "agent", at))
+                    add(step, SegmentType.RESPONSE, body["content"], "agent")
                 for call in body["calls"]:
                     text = f"{call['name']} {json.dumps(call.get('arguments', {}), ensure_ascii=False)}"
-                    pieces.append((step.iteration, SegmentType.TOOL_CALL, text, "agent", at))
+                    add(step, SegmentType.TOOL_CALL, text, "agent")
             case StepKind.RESULT:
-                pieces.append((step.iteration, SegmentType.TOOL_RESULT, _ends_of(body["text"]), body["tool"], at))
+                add(step, SegmentType.TOOL_RESULT, _ends_of(body["text"]), body["tool"])
     counters: dict[int, int] = {}
     result = []
-    for iteration, kind, text, who, at in pieces:
+    for iteration, kind, text, who, at, after in pieces:
         place = counters[iteration] = counters.get(iteration, -1) + 1
-        result.append(Segment(iteration=iteration, segment=place, type=kind, timestamp=at, text=text, who=who))
+        result.append(
+            Segment(iteration=iteration, segment=place, type=kind, timestamp=at, text=text, who=who, tainted=after)
+        )
     return result
 
 

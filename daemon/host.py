@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from daemon import archive
-from daemon.agent import Agent, Hands, Limits, Persona, PromptContext
+from daemon.agent import Agent, Hands, Limits, Persona, PromptContext, Transcript
 from daemon.approvals import Approvals
 from daemon.approvals.desk import Desk
 from daemon.chain import Providers
@@ -27,8 +27,22 @@ from daemon.errors import DaemonError, OverBudget, ProviderError
 from daemon.events import Events
 from daemon.functions import FunctionRegistry, ToolExecutor
 from daemon.memory import Memory, Segment
+from daemon.memory.memory import Briefing
 from daemon.memory.tokens import estimate
-from daemon.models import Json, LLMResponse, Reply, Run, Status, Step, ToolContext, Usage, Verdict
+from daemon.models import (
+    Json,
+    LLMResponse,
+    Reply,
+    Run,
+    Status,
+    Step,
+    StepKind,
+    Taint,
+    ToolContext,
+    Usage,
+    Verdict,
+    worse,
+)
 from daemon.money import Account, Meter, Purse
 from daemon.policy import Policy
 from daemon.providers import LLMProvider
@@ -162,13 +176,15 @@ class RunHost:
         spec, rooms = routine.run, self._rooms
         provider, *fallback = self._metered(run, routine)
         offered = rooms.registry.names([*spec.tools, "finish"]) if spec.mode == "agent" else []
+        # the facts gathered before are steps, too
+        fresh = not any(step.kind is StepKind.PROMPT for step in record.steps)
         return Agent(
             provider,
             rooms.registry,
             rooms.memory if spec.memory != "none" else None,
             self._policy,
             record,
-            context=await self._prompt(run, routine, offered, fresh=not record.steps),
+            context=await self._prompt(run, routine, offered, fresh=fresh),
             tool_context=self._tool_context(run),
             offered=offered,
             required_tools=spec.required_tools,
@@ -210,7 +226,7 @@ class RunHost:
         )
 
     def _screen(self, run: Run) -> Screen:
-        return Screen(run, self.journal, language=self._rooms.config.agent.language)
+        return Screen(run, self.journal, lambda: self._rooms.policy, language=self._rooms.config.agent.language)
 
     def _stamp(self) -> Json:
         return {"policy": self._rooms.policy.hash}
@@ -234,10 +250,9 @@ class RunHost:
         if not fresh:
             return context
         last = await self.journal.last(run.routine, statuses={Status.SUCCEEDED}, before=run.id)
-        recalled, approach = "", ""
+        told = Briefing("", "", tainted=False)
         if routine.run.memory != "none":
-            key = f"routine:{routine.name}:approach"
-            recalled, approach = await rooms.memory.briefing(run.goal, key, exclude_run=run.id)
+            told = await rooms.memory.briefing(run.goal, f"routine:{routine.name}:approach", exclude_run=run.id)
         scheduled = run.event is None
         return replace(
             context,
@@ -248,8 +263,9 @@ class RunHost:
             identity=self._identity(),
             previous_report=(last.report or "") if last else "",
             previous_at=last.ended if last else None,
-            recalled=recalled,
-            approach=approach,
+            recalled=told.recalled,
+            approach=told.kept,
+            taint=worse(Taint.TAINTED if told.tainted else Taint.NONE, last.taint if last else Taint.NONE),
         )
 
     def _identity(self) -> str:
@@ -278,6 +294,7 @@ class RunHost:
             started=run.started or now,
             ended=now,
             line=self.redact(archive.conversation_item(run, reply, summary_of(pieces))),
+            tainted=bool(Transcript(steps, run.taint).taint),
         )
         kept.add_done_callback(_tell_if_lost)
         return told.usage if told else Usage()

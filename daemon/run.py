@@ -22,7 +22,7 @@ from daemon.due import put_off
 from daemon.errors import DaemonError, Fenced, Retryable, StoreFull
 from daemon.events import Events, end_of, of_step, waiting_of
 from daemon.gather import EVENTS, closed_by, closed_by_command, for_each_file, gather, told_by, values_of, with_facts
-from daemon.models import Reply, Run, Status, Step, Usage
+from daemon.models import FunctionCall, Reply, Run, Status, Step, Taint, ToolResult, Usage, worse
 from daemon.routines import Gate
 
 if TYPE_CHECKING:
@@ -160,8 +160,9 @@ async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
             if reason := closed_by(gate, facts, before):
                 return await _end(run, routine, Status.SKIPPED, host, detail=reason)
             agent = await host.agent_for(run, routine, record, deadline)
-            message = with_facts(run.goal, [*told_by(run.trigger, given), *facts], agent.language)
-            reply = _judged(await agent.process_message(message, about=run.goal), wanted, facts)
+            told, taint = ([], Taint.NONE) if agent.begun else await _told(run, given, hands, host)
+            message = with_facts(run.goal, [*told, *facts], agent.language)
+            reply = _judged(await agent.process_message(message, about=run.goal, taint=taint), wanted, facts)
             run = replace(
                 run,
                 provider=agent.provider.name,
@@ -213,6 +214,19 @@ def _judged(reply: Reply, wanted: Sequence[Gather], facts: Sequence[Fact]) -> Re
 async def _input_of(run: Run, host: Host) -> Any:
     """Return what the event that started the run brought along; None without one."""
     return await host.journal.input_of(run.id) if run.trigger in EVENTS else None
+
+
+async def _told(run: Run, given: Any, hands: Hands, host: Host) -> tuple[list[Fact], Taint]:
+    """Return what the event that started the run said, looked at like what a tool brings, and whose words those are."""
+    facts, taint = [], run.taint
+    for fact in told_by(run.trigger, given):
+        call = FunctionCall(name=run.trigger, arguments={})
+        seen = await hands.screen.look("event", call, ToolResult(ok=True, text=fact.text))
+        if run.trigger == "after":  # another run of ours: its words are as good as what it had read
+            seen = replace(seen, taint=(await host.journal.get(given["run"])).taint)
+        facts.append(replace(fact, text=seen.text))
+        taint = worse(taint, seen.taint)
+    return facts, taint
 
 
 async def _values_before(run: Run, routine: Routine, host: Host) -> dict[str, Any]:

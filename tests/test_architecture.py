@@ -16,7 +16,7 @@ HOUSE = Path(__file__).parents[1] / "daemon"
 
 # From the ground up. A room imports rooms of lower floors only, so rooms of one floor are blind to each other.
 FLOORS = (
-    "models errors facts places beneath bell clock crontab notify redact",
+    "models errors facts places beneath bell clock crontab neutral notify redact",
     "definitions errands events log phrases schedule shipped store timer",
     "config due reload watching",
     "delivery functions injection memory policy providers routines sandbox",
@@ -95,6 +95,7 @@ BROAD = {
     "mirror:Mirror.attempt": TASK,
     "reload:Reloads._run": TASK,
     "run:_guarded": TASK,
+    "screen:_detector.own": CALL,
     "upkeep:Upkeep._do": TASK,
     "store.database:Database._alone": CARRIED,
     "store.database:Database._attempt": CARRIED,

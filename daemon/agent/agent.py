@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from daemon.agent.hands import Desk, Hands, Judge, NobodyToAsk, NoPolicy, NoScreen, Recorder, Screen, cleaned
@@ -17,7 +18,7 @@ from daemon.agent.loop import Limits, converse
 from daemon.agent.prompt import Persona, PromptContext, join, render
 from daemon.agent.transcript import PendingCall, Transcript, llm_step
 from daemon.errors import ProviderError, Retryable
-from daemon.models import Json, LLMMessage, LLMResponse, Reply, Step, StepKind, Taint, ToolContext
+from daemon.models import Json, LLMMessage, LLMResponse, Reply, Step, StepKind, Taint, ToolContext, worse
 
 if TYPE_CHECKING:
     from daemon.functions import FunctionRegistry
@@ -144,6 +145,11 @@ class Agent:
     # --- what the loop calls ---
 
     @property
+    def begun(self) -> bool:
+        """It goes on with the message of an earlier attempt."""
+        return self._resumed
+
+    @property
     def language(self) -> str:
         return self.context.persona.language
 
@@ -171,14 +177,22 @@ class Agent:
     async def _open(self, text: str, about: str, taint: Taint) -> None:
         """Render the prompt, once per conversation, and take in the message."""
         if self.transcript.frozen is None:
-            recalled = self.context.recalled
+            recalled, said = self.context.recalled, self.context.taint
             if recalled is None and self.memory:
-                recalled = await self.memory.excerpt(about, exclude_run=self._tool_context.run)
-            functions = self._schemas()
-            context = replace(self.context, recalled=recalled, tools=[function["name"] for function in functions])
+                found = await self.memory.briefing(about, exclude_run=self._tool_context.run)
+                recalled, said = found.recalled, Taint.TAINTED if found.tainted else said
+            functions, boundary = self._schemas(), token_hex(16)
+            context = replace(
+                self.context,
+                recalled=recalled,
+                tools=[function["name"] for function in functions],
+                boundary=boundary,
+            )
             sections = {"system": self._system_prompt} if self._system_prompt else render(context)
             body: Json = {"system": join(sections), "sections": {name: len(part) for name, part in sections.items()}}
             body |= {"functions": functions, "provider": self.provider.name, "model": self.provider.model_name}
+            said = worse(said, self.transcript.taint)
+            body |= {"boundary": boundary} | ({"taint": said.value} if said else {})
             self._note(Step(kind=StepKind.PROMPT, iteration=0, body=body))
         iteration = self.transcript.iterations
         message: Json = {"text": text, "source": "goal"} | ({"taint": taint.value} if taint else {})

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from daemon.agent.texts import paragraph
+from daemon.models import Taint
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -42,6 +43,10 @@ class PromptContext:
     policy: str = ""
     recalled: str | None = None
     """What memory has on the message; None: the agent is to look."""
+    taint: Taint = Taint.NONE
+    """What the memories and the previous report hold of strangers."""
+    boundary: str = ""
+    """Stands in the marks around what tools bring; nobody outside this run knows it."""
     identity: str = ""
     """Texts of USER.md, SOUL.md and AGENT.md."""
     skill: str = ""
@@ -88,8 +93,9 @@ def _tools(context: PromptContext) -> str | None:
 
 
 def _safety(context: PromptContext) -> str:
+    marks = context.say("marks", boundary=context.boundary) if context.boundary and context.tools else ""
     policy = context.say("policy", policy=context.policy) if context.policy and context.tools else ""
-    return "\n".join(text for text in (context.say("safety"), policy) if text)
+    return "\n".join(text for text in (context.say("safety"), marks, policy) if text)
 
 
 def _memory(context: PromptContext) -> str | None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from daemon.models import Delivery, Json, Status
+from daemon.models import Delivery, Json, Status, Taint
+from daemon.neutral import neutral, printable
 
 # Less is the ordinary time from a slot to its run; a reader need not hear of it.
 _LATE = timedelta(minutes=2)
@@ -26,6 +27,12 @@ _ENDS = {
     Status.INTERRUPTED: "was interrupted",
     Status.SKIPPED: "was skipped",
 }
+
+
+_WARNING = (
+    "Something this run has read looked like an attempt to give it orders; take what is said above with care."
+    " `agentctl quarantine` and `agentctl logs --level warning` tell more."
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,13 +58,17 @@ def compose(delivery: Delivery) -> Letter:
     when = report.slot.astimezone(ZoneInfo(report.scheduled_zone))
     day = f"{when:%Y-%m-%d %H:%M %Z}"
     about = [f"Run `{report.run}`", *_timing(when, options)]
-    heading, body = _own_heading(report.text.strip())
+    clean = neutral if report.taint else printable
+    text, detail = clean(report.text).strip(), clean(str(options.get("detail") or ""))
+    heading, body = _own_heading(text)
     if report.status is Status.SUCCEEDED:
         title = heading or f"{report.routine}, {day}"
     else:
         title = f"{report.routine} {_ENDS.get(report.status, report.status.value)}, {day}"
-        body = _bad_news(report.run, str(options.get("detail") or ""), report.text.strip())
+        body = _bad_news(report.run, detail, text)
         body += _as_incident(options, when)
+    if report.taint is Taint.HIGH:
+        body = f"{body}\n\n{_WARNING}".strip()
     return Letter(title=title, about=", ".join(about), body=body or "(The report is empty.)")
 
 
@@ -66,7 +77,8 @@ def _notice(zone: str, options: Json) -> Letter:
     text = str(options["text"])
     if since := options.get("since"):
         text = text.replace("{since}", f"{datetime.fromisoformat(since).astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M %Z}")
-    return Letter(title=str(options["title"]), about="", body=text)
+    # it may quote why a run failed, which may be a stranger's words
+    return Letter(title=neutral(str(options["title"])), about="", body=neutral(text))
 
 
 def _as_incident(options: Json, when: datetime) -> str:

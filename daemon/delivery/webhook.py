@@ -18,6 +18,7 @@ from daemon.delivery.letter import Letter, compose
 from daemon.delivery.markup import some_parts
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Json, Receipt
+from daemon.neutral import neutral, printable
 
 if TYPE_CHECKING:
     import httpx
@@ -110,7 +111,8 @@ def _body(delivery: Delivery, letter: Letter, text: str, part: int, parts: int) 
         "report": text,
         "part": part,
         "parts": parts,
-        **{key: options.get(key) for key in ("trigger", "started", "ended", "detail")},
+        **{key: options.get(key) for key in ("trigger", "started", "ended")},
+        "detail": options.get("detail") and (neutral if report.taint else printable)(str(options["detail"])),
     }
     kind = options.get("notice") or f"run.{report.status.value}"
     sent = {"type": kind, "timestamp": (delivery.created or report.slot).astimezone(UTC).isoformat(), "data": data}

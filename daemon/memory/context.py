@@ -47,8 +47,10 @@ def _joined(parts: Iterable[Text]) -> MemoryChunk:
     return replace(chunk(first), content="\n".join((first.text, *(part.text for part in rest))))
 
 
-def excerpt(connection: sqlite3.Connection, hits: Sequence[Hit], budget: int) -> str:
+def excerpt(connection: sqlite3.Connection, hits: Sequence[Hit], budget: int) -> tuple[str, bool]:
     """Return the hits, and what stood beside them, as text for a prompt: oldest first, at most `budget` tokens.
+
+    With it comes whether strangers may have had a hand in any of it.
 
     Where that is short, better hits go first. The text is fenced: nothing remembered can close the fence, or pass for
     one of our own lines that say when, where and how far to be trusted.
@@ -70,7 +72,7 @@ def excerpt(connection: sqlite3.Connection, hits: Sequence[Hit], budget: int) ->
     for stretch in _stretches([texts[id_] for id_ in sorted(kept)]):
         head = _head(stretch[0], tainted=any(text.tainted for text in stretch))
         blocks.append("\n".join((head, *(kept[text.id] for text in stretch))))
-    return _fence(blocks) if blocks else ""
+    return _fence(blocks) if blocks else "", any(texts[id_].tainted for id_ in kept)
 
 
 def _stretches(texts: Sequence[Text]) -> list[list[Text]]:

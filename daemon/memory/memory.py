@@ -42,6 +42,17 @@ class Item(NamedTuple):
     pinned: bool = False
 
 
+class Briefing(NamedTuple):
+    """What a run is told from memory before it begins."""
+
+    recalled: str
+    """What fits its task, as text for a prompt; empty if nothing does."""
+    kept: str
+    """What is kept under the key that was asked for."""
+    tainted: bool
+    """Strangers may have had a hand in some of it."""
+
+
 class Memory:
     """Keep items and runs, and find them again; in English and Chinese, without a server or a model.
 
@@ -161,20 +172,20 @@ class Memory:
 
     async def excerpt(self, query: str, *, limit: int = 10, tokens: int = 800, exclude_run: str | None = None) -> str:
         """Return what fits the question as text for a prompt: merged, dated, fenced, capped; empty if nothing does."""
-        text, _ = await self.briefing(query, limit=limit, tokens=tokens, exclude_run=exclude_run)
-        return text
+        return (await self.briefing(query, limit=limit, tokens=tokens, exclude_run=exclude_run)).recalled
 
     async def briefing(
         self, query: str, key: str = "", *, limit: int = 10, tokens: int = 800, exclude_run: str | None = None
-    ) -> tuple[str, str]:
+    ) -> Briefing:
         """Return the same, and what is kept under exactly this key, in one look."""
         from daemon.memory import context
 
-        def told(connection: sqlite3.Connection, hits: list[Hit]) -> tuple[str, str]:
+        def told(connection: sqlite3.Connection, hits: list[Hit]) -> Briefing:
             kept = rows.item(connection, key) if key else None
-            return context.excerpt(connection, hits, tokens), kept.text if kept else ""
+            text, tainted = context.excerpt(connection, hits, tokens)
+            return Briefing(text, kept.text if kept else "", tainted or bool(kept and kept.tainted))
 
-        found: tuple[str, str] = await self._asked(
+        found: Briefing = await self._asked(
             query, limit, exclude_run=exclude_run, caps=(PER_RUN, PER_ROUTINE), told=told
         )
         return found
@@ -229,6 +240,7 @@ class Memory:
         started: datetime,
         ended: datetime,
         line: str | None = None,
+        tainted: bool = False,
     ) -> asyncio.Future[None]:
         """Keep a run in pieces; await the result to know it is committed. Doing it again replaces what was kept.
 
@@ -256,7 +268,7 @@ class Memory:
                     text=line,
                     category="conversation",
                     run=run,
-                    tainted=False,
+                    tainted=tainted,
                     now=stamp(ended),
                     indexed=False,
                 )

@@ -38,7 +38,7 @@ def register(registry: FunctionRegistry, memory: Memory) -> None:
             category: core for lasting facts and preferences, daily for notes of the day, conversation for what was
                 said, custom for anything else.
         """
-        await memory.store(key, content, category=category, run=context.run)
+        await memory.store(key, content, category=category, run=context.run, tainted=context.tainted)
         return f"kept under {key.strip()}"
 
     async def memory_recall(

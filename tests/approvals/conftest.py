@@ -150,7 +150,7 @@ class House:
             context=self.context(run),
             offered=self.registry.names(),
             desk=self.desk(run),
-            screen=Screen(run, self.journal),
+            screen=Screen(run, self.journal, lambda: self.policy),
             stamp=lambda: {"policy": self.policy.hash},
         )
 
@@ -172,7 +172,7 @@ class House:
             steps=record.steps,
             deadline=deadline,
             desk=self.desk(run),
-            screen=Screen(run, self.journal),
+            screen=Screen(run, self.journal, lambda: self.policy),
             stamp=lambda: {"policy": self.policy.hash},
             taint=run.taint,
         )
