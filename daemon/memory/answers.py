@@ -1,0 +1,52 @@
+"""What a question asks for, and what an answer to it looks like: a time, a number, a place.
+
+Not what the answer is: only that a text which holds no time at all hardly says when. It is used to prefer, never to
+leave out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+_ONE = r"one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|couple|once|twice|several|few|half"
+_MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
+_DAYS = "monday|tuesday|wednesday|thursday|friday|saturday|sunday"
+_TIME = re.compile(
+    rf"\b(?:yesterday|today|tonight|tomorrow|ago|last|next|since|recently|just|(?:19|20)\d\d|\d\d?(?::\d\d|am|pm)"
+    rf"|(?:week(?:end)?|month|year|day|morning|afternoon|evening|night|hour|minute)s?|{_MONTHS}|{_DAYS})\b"
+    "|[年月日天周]|星期|礼拜|昨|今|明|刚|上午|下午|晚上|早上|点钟?|小时|分钟",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(rf"\d|\b(?:{_ONE})\b|[零一二两三四五六七八九十百千万亿几半]", re.IGNORECASE)
+_PLACE = re.compile(
+    r"\b(?:in|at|to|from|near|around|outside|inside) (?:the |a |my |our |his |her |their )?[A-Z]\w+|[/~]\w"
+    "|[在到去从往][^，。！？ ]|[省市县区镇村路街国里]"
+)
+
+# The question's form, and what stands in an answer to it; the first that fits decides.
+_KINDS = tuple(
+    (re.compile(form, re.IGNORECASE), holds)
+    for form, holds in (
+        (r"^when\b|\bwhen (?:did|was|is|does|will|has)\b|\b(?:what|which) (?:date|day|month|year|time)\b", _TIME),
+        ("什么时候|何时|哪[天年月周]|几[点号月]|什么时间", _TIME),
+        (r"\bhow (?:long|old|often|soon|late)\b|多久|多长时间", _NUMBER),
+        (
+            r"\bhow (?:many|much|far|big|tall|heavy)\b|\bwhat (?:number|percentage|share|amount)\b|多少|几[个次位名台家]",
+            _NUMBER,
+        ),
+        (r"^where\b|\bwhere (?:did|was|is|does|has|do|are)\b", _PLACE),
+        (
+            r"\b(?:what|which) (?:country|city|town|place|state|street|folder|file|host)\b|哪里|哪儿|在哪|何处|什么地方",
+            _PLACE,
+        ),
+    )
+)
+
+
+def looks_like_answer(question: str) -> Callable[[str], bool] | None:
+    """Return a test for texts that could answer the question by their form; None where the form tells nothing."""
+    for form, holds in _KINDS:
+        if form.search(question):
+            return lambda text: holds.search(text) is not None
+    return None
