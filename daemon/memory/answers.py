@@ -28,18 +28,15 @@ _PLACE = re.compile(
 _KINDS = tuple(
     (re.compile(form, re.IGNORECASE), holds)
     for form, holds in (
-        (r"^when\b|\bwhen (?:did|was|is|does|will|has)\b|\b(?:what|which) (?:date|day|month|year|time)\b", _TIME),
-        ("什么时候|何时|哪[天年月周]|几[点号月]|什么时间", _TIME),
-        (r"\bhow (?:long|old|often|soon|late)\b|多久|多长时间", _NUMBER),
-        (
-            r"\bhow (?:many|much|far|big|tall|heavy)\b|\bwhat (?:number|percentage|share|amount)\b|多少|几[个次位名台家]",
-            _NUMBER,
-        ),
+        (r"^when\b|\bwhen (?:did|was|is|does|will|has)\b", _TIME),
+        (r"\b(?:what|which) (?:date|day|month|year|time)\b", _TIME),
+        ("什么时候|什么时间|何时|哪[天年月周]|几[点号月]", _TIME),
+        (r"\bhow (?:long|old|often|soon|late|many|much|far|big|tall|heavy)\b", _NUMBER),
+        (r"\bwhat (?:number|percentage|share|amount)\b", _NUMBER),
+        ("多久|多长时间|多少|几[个次位名台家]", _NUMBER),
         (r"^where\b|\bwhere (?:did|was|is|does|has|do|are)\b", _PLACE),
-        (
-            r"\b(?:what|which) (?:country|city|town|place|state|street|folder|file|host)\b|哪里|哪儿|在哪|何处|什么地方",
-            _PLACE,
-        ),
+        (r"\b(?:what|which) (?:country|city|town|place|state|street|folder|file|host)\b", _PLACE),
+        ("哪里|哪儿|在哪|何处|什么地方", _PLACE),
     )
 )
 

@@ -23,8 +23,8 @@ from math import log1p
 from typing import NamedTuple
 
 from daemon.memory import tokens, vectors
-from daemon.memory.answers import looks_like_answer
 from daemon.memory.alike import Folder
+from daemon.memory.answers import looks_like_answer
 from daemon.memory.index import WEIGHTS
 from daemon.memory.texts import Text, by_ids
 from daemon.memory.times import Span, span
@@ -44,7 +44,7 @@ _NAMED = 0.15
 _ASKS = 0.1
 _ANSWERS = 0.15
 _FORM = 0.1
-_LENGTH = 0.3
+_LENGTH = 0.2
 # So many tokens are a thought put into words; what is longer says no more by that alone.
 _THOUGHT = 55
 _CHARACTERS = 0.3
@@ -199,9 +199,10 @@ def _weighed(
             why["asks"] = -_ASKS
         if text.id in asked:
             why["answers"] = _ANSWERS * asked[text.id]
-        if fits and fits(text.text):
-            why["form"] = _FORM
-        why["length"] = _LENGTH * _fullness(text)
+        if why["words"]:  # neither is a reason by itself
+            why["length"] = _LENGTH * _fullness(text)
+            if fits and fits(text.text):
+                why["form"] = _FORM
         if text.type in _TELLS_LESS:
             why["type"] = -_TELLS_LESS[text.type]
         yield Hit(sum(why.values()), text, why)
