@@ -9,10 +9,11 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daemon import __version__
 from daemon.errors import ConfigError, DaemonError, NotFound, Refused, StateBusy
+from daemon.imports import frugal
 from daemon.places import find_config, find_socket, find_state, looked_at, socket_in, user_home
 
 if TYPE_CHECKING:
@@ -60,9 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="agentd", description="Run LLM agents on a schedule. Without a verb: start the daemon."
-    )
+    parser = _Parser(prog="agentd", description="Run LLM agents on a schedule. Without a verb: start the daemon.")
     parser.add_argument("--version", action="version", version=f"agentd {__version__}")
     _add_places(parser)
     parser.set_defaults(verb=serve)
@@ -98,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_moves(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_moves(verbs: argparse._SubParsersAction[_Parser]) -> None:
     backup_parser = verbs.add_parser("backup", help="copy all that is known into one file; a daemon may go on")
     backup_parser.add_argument("file", type=Path, help="a new file")
     backup_parser.set_defaults(verb=backup)
@@ -116,6 +115,24 @@ def _add_moves(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     import_parser.set_defaults(verb=import_)
     for parser in (backup_parser, restore_parser, export_parser, import_parser):
         _add_places(parser, again=True)
+
+
+class _Parser(argparse.ArgumentParser):
+    """With the help below, for the verbs too."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(formatter_class=_Help, **settings)
+
+
+class _Help(argparse.HelpFormatter):
+    """Knows how wide the terminal is without `shutil`, whose import takes as long as all the parsing (5 ms)."""
+
+    def __init__(self, prog: str) -> None:
+        try:
+            columns = int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns)
+        except (OSError, ValueError):
+            columns = 80
+        super().__init__(prog, width=max(columns, 20) - 2)
 
 
 def _add_places(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
@@ -170,8 +187,9 @@ def serve(options: argparse.Namespace) -> int:
     """Start the daemon and stay until SIGTERM or Ctrl-C."""
     # The start makes next to no garbage, and looking for it takes a tenth of the time.
     gc.disable()
-    from daemon import life
-    from daemon.app import App
+    with frugal():
+        from daemon import life
+        from daemon.app import App
     from daemon.banner import banner
 
     async def announce(app: App) -> None:
@@ -214,8 +232,9 @@ def _import_the_rest() -> None:
 
 def once(options: argparse.Namespace) -> int:
     """Run one routine in the foreground; if a daemon holds the state, hand the run over to it."""
-    from daemon import life
-    from daemon.app import App
+    with frugal():
+        from daemon import life
+        from daemon.app import App
     from daemon.control.cli import exit_code_of
     from daemon.control.cli import main as agentctl
     from daemon.control.client import Client, Unreachable

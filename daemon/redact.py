@@ -19,44 +19,43 @@ SHORTEST = 8
 
 # (stems, pattern, replacement): the pattern is tried only where one of its stems occurs. What a pattern runs over it
 # cannot begin in the middle of: so a text made to be slow (`sk-sk-sk-…`) takes no longer than any other.
-_PATTERNS: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
+# `re` compiles a pattern when it is first tried, and keeps it.
+_PATTERNS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (
         ("PRIVATE KEY-----",),
-        re.compile(r'-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[^"]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|(?=")|\Z)'),
+        r'-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[^"]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|(?=")|\Z)',
         MARK,
     ),
     # the whole value goes, whatever its scheme; the header's name stays, as it tells the reader what was there
     (
         ("uthorization", "UTHORIZATION"),
-        re.compile(
-            r"""(?i)(authorization\\?["']?\s*[:=]\s*\\?["']?)(?:(?:bearer|basic|token|digest|negotiate)\s+)?[^\s"'\\,;]+"""
-        ),
+        r"""(?i)(authorization\\?["']?\s*[:=]\s*\\?["']?)(?:(?:bearer|basic|token|digest|negotiate)\s+)?[^\s"'\\,;]+""",
         rf"\1{MARK}",
     ),
     (
         ("api-key", "api_key", "Api-Key", "API-Key", "API_KEY"),
-        re.compile(r"""(?i)(api[-_]key\\?["']?\s*[:=]\s*\\?["']?)[^\s"'\\,;&]{16,}"""),
+        r"""(?i)(api[-_]key\\?["']?\s*[:=]\s*\\?["']?)[^\s"'\\,;&]{16,}""",
         rf"\1{MARK}",
     ),
-    (("earer ", "EARER "), re.compile(r"(?i)\b(bearer +)[A-Za-z0-9._~+/=-]{16,}"), rf"\1{MARK}"),
+    (("earer ", "EARER "), r"(?i)\b(bearer +)[A-Za-z0-9._~+/=-]{16,}", rf"\1{MARK}"),
     # a digit is asked for: `sk-fading-circle-animation-delay` is a class name, not a key
-    (("sk-",), re.compile(r"(?<![A-Za-z0-9_-])sk-(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{20,}"), MARK),
+    (("sk-",), r"(?<![A-Za-z0-9_-])sk-(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{20,}", MARK),
     (
         ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
-        re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{22,})"),
+        r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{22,})",
         MARK,
     ),
-    (("glpat-",), re.compile(r"\bglpat-[A-Za-z0-9_-]{20,}"), MARK),
-    (("xox",), re.compile(r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"), MARK),
-    (("AIza",), re.compile(r"\bAIza[A-Za-z0-9_-]{35}"), MARK),
-    (("AKIA", "ASIA"), re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), MARK),
+    (("glpat-",), r"\bglpat-[A-Za-z0-9_-]{20,}", MARK),
+    (("xox",), r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}", MARK),
+    (("AIza",), r"\bAIza[A-Za-z0-9_-]{35}", MARK),
+    (("AKIA", "ASIA"), r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b", MARK),
     (
         ("aws_secret", "AWS_SECRET", "SecretAccessKey"),
-        re.compile(r"""(?i)((?:aws_secret_access_key|SecretAccessKey)\\?["']?\s*[:=]\s*\\?["']?)[A-Za-z0-9/+=]{40}"""),
+        r"""(?i)((?:aws_secret_access_key|SecretAccessKey)\\?["']?\s*[:=]\s*\\?["']?)[A-Za-z0-9/+=]{40}""",
         rf"\1{MARK}",
     ),
-    (("eyJ",), re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"), MARK),
-    (("://",), re.compile(r"""(://[^/\s:@"'\\]*:)[^@\s/"'\\]+(?=@)"""), rf"\1{MARK}"),
+    (("eyJ",), r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*", MARK),
+    (("://",), r"""(://[^/\s:@"'\\]*:)[^@\s/"'\\]+(?=@)""", rf"\1{MARK}"),
 )
 
 
@@ -82,7 +81,7 @@ class Secrets:
         for stems, pattern, replacement in _PATTERNS:
             for stem in stems:
                 if stem in text:
-                    text = pattern.sub(replacement, text)
+                    text = re.sub(pattern, replacement, text)
                     break
         return text
 

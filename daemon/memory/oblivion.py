@@ -18,7 +18,7 @@ SEEDS = "agentd:"
 
 _LOOK = 5_000  # texts
 
-_CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
+_CJK = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]"
 
 
 def runs(connection: sqlite3.Connection, *, run: str | None, routine: str | None, before: datetime | None) -> list[str]:
@@ -86,7 +86,7 @@ def holds_all_words(query: str) -> Callable[[str], bool]:
     """Return what tells of a text whether every word of the query that means something stands in it."""
     terms = [term.casefold() for term in tokens.query(query).terms]
     patterns = [
-        re.compile(re.escape(term) if _CJK.search(term) else rf"(?<![^\W_]){re.escape(term)}(?![^\W_])")
+        re.compile(re.escape(term) if re.search(_CJK, term) else rf"(?<![^\W_]){re.escape(term)}(?![^\W_])")
         for term in terms
     ]
 
