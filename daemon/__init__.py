@@ -39,6 +39,7 @@ events.py       what is happening in runs right now, for whoever watches
 log.py          structured logs
 redact.py       secrets taken out of whatever is kept or shown
 clock.py timer.py bell.py errands.py notify.py   the time, an alarm, a changed file, work that waits, a word to systemd
+metrics.py      what is counted and measured, as Prometheus text
 upkeep.py       the journal looked through, old history let go
 backup.py transfer.py         what is known, out into a file and back in
 new.py          a routine file, written for a person

@@ -34,6 +34,7 @@ from daemon.forget import Forgetting
 from daemon.functions import FunctionRegistry
 from daemon.log import configure
 from daemon.memory import Memory
+from daemon.metrics import Metrics
 from daemon.models import Json, Run, new_id
 from daemon.money import Purse, priced
 from daemon.policy import Policy
@@ -127,7 +128,7 @@ class App:
                 app.providers.get(config.provider)  # a missing key is told at start, not at 08:30
                 app.purse = Purse(app.journal, clock=app.clock, zone=lambda: app.zone, config=lambda: app.config)
                 app.registry = app._tools()
-                app.outbox = Outbox(journal=app.journal, channel=app._channel, clock=app.clock, redact=app.redact)
+                app.outbox = app._outbox()
                 most, now = config.daemon.max_concurrent, app.clock.now
                 app.executor = LocalExecutor(app._live, max_concurrent=most, clock=now, lane_of=app._lane_of)
                 app.engine = RoutineEngine(
@@ -193,6 +194,20 @@ class App:
         place = self.place
         return Targets(config, workspace=config.workspace_path(place.state), env=place.env, secrets=place.secrets)
 
+    def _outbox(self) -> Outbox:
+        return Outbox(
+            journal=self.journal,
+            channel=self._channel,
+            clock=self.clock,
+            redact=self.redact,
+            count=self.metrics.sent,
+        )
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """What has happened since the process began."""
+        return Metrics()
+
     def redact(self, text: str) -> str:
         return self.place.secrets.redact(text)
 
@@ -242,8 +257,10 @@ class App:
     async def _live(self, run_id: str) -> Run | None:
         from daemon.run import live
 
-        run = await live(run_id, self.host)
+        with self.metrics.under_way():
+            run = await live(run_id, self.host)
         if run is not None and run.status.ended:
+            self.metrics.ran(run)
             await asyncio.shield(self.engine.ended(run))
         return run
 
@@ -315,6 +332,7 @@ class App:
             words=self.engine.almanac.words,
             elsewhere=self.engine.almanac.elsewhere,
             wake_outbox=self.outbox.wake,
+            metrics=self.metrics,
             access=self._access,
             targets=lambda: self.config.target_names,
             log_file=self.place.log_file,

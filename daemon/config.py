@@ -280,6 +280,17 @@ class ControlConfig(Table):
     """Users who may look and change nothing."""
 
 
+class ListenConfig(Table):
+    """What may be reached over the network. Control never is. Takes a restart."""
+
+    address: Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:]+\]|[0-9.]+):\d{1,5}$")] | None = None
+    """Where to listen, such as "127.0.0.1:9464"; by default nowhere."""
+    metrics: bool = True
+    """Answer /metrics there, for Prometheus."""
+    hooks: bool = False
+    """Take webhooks there, at /v1/hooks/NAME; only signed ones, so [hooks] secret_file must be set."""
+
+
 class HooksConfig(Table):
     """How webhooks prove who sent them, and who may bring them."""
 
@@ -373,6 +384,7 @@ class Config(Table):
     control: ControlConfig = ControlConfig()
     incidents: IncidentsConfig = IncidentsConfig()
     hooks: HooksConfig = HooksConfig()
+    listen: ListenConfig = ListenConfig()
     log: LogConfig = LogConfig()
     keep: KeepConfig = KeepConfig()
     memory: MemoryConfig = MemoryConfig()
@@ -595,6 +607,12 @@ def _sound_targets(config: Config) -> Iterator[Conflict]:
             yield Conflict(f"{key}.url", "expected an address", hint='like "https://example.org/hooks/agentd"')
 
 
+def _only_signed_from_afar(config: Config) -> Iterator[Conflict]:
+    if config.listen.hooks and not config.hooks.secret_file:
+        hint = "set hooks.secret_file"
+        yield Conflict("listen.hooks", "anybody on the network could start runs: webhooks must be signed", hint=hint)
+
+
 def _alerts_go_somewhere(config: Config) -> Iterator[Conflict]:
     for index, name in enumerate(config.incidents.to):
         if name not in config.target_names:
@@ -626,6 +644,7 @@ RULES = (
     Rule(("providers.*.kind", "providers.*.base_url"), _address_where_needed),
     Rule(("providers.*.kind", "providers.*.api", "providers.*.region", "providers.*.replies"), _keys_of_one_kind),
     Rule(("targets.*",), _sound_targets),
+    Rule(("listen.hooks", "hooks.secret_file"), _only_signed_from_afar),
     Rule(("incidents.to", "targets.*"), _alerts_go_somewhere),
     Rule(("providers.*.kind", "providers.*.options"), _options_of_others),
     Rule(("memory.embedder", "memory.model", "memory.base_url", "memory.model_file"), _embedder_complete),

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -22,6 +23,9 @@ from daemon.recollection import retention_of
 from daemon.reload import Reloads, zone_bell
 from daemon.store.retention import Keep
 from daemon.upkeep import Upkeep
+
+if TYPE_CHECKING:
+    from daemon.control.public import PublicServer
 
 log = structlog.get_logger()
 
@@ -60,6 +64,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         app.tasks = tasks
         await app.webhooks.open(tasks)
         await server.ready()
+        public = await _open_to_the_network(app, tasks)
         reloads = Reloads(app.reload, app.definition_folders)
         zone = zone_bell(reloads.ring, env=app.place.env)
         loop.add_signal_handler(signal.SIGHUP, reloads.ring)
@@ -79,12 +84,29 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         reloads.close()
         zone.close()
         app.webhooks.stop()
+        if public:
+            public.stop()
         await app.engine.stop()
         await app.executor.stop(app.place.config.daemon.grace.total_seconds())
         server.stop()
         await serving
         for task in background:
             task.cancel()
+
+
+async def _open_to_the_network(app: App, tasks: asyncio.TaskGroup) -> PublicServer | None:
+    """Listen on the port that `[listen]` names, if it names one; ConfigError where that cannot be."""
+    wanted = app.config.listen
+    if wanted.address is None:
+        return None
+    from daemon.control.public import PublicServer
+
+    hooks = app.webhooks.touched() if wanted.hooks else None
+    server = PublicServer(wanted.address, app.surface(), metrics=wanted.metrics, hooks=hooks)
+    tasks.create_task(server.serve(), name="public port")
+    await server.ready()
+    log.info("listen.opened", address=wanted.address, metrics=wanted.metrics, hooks=wanted.hooks)
+    return server
 
 
 def upkeep_of(app: App) -> Upkeep:

@@ -16,7 +16,7 @@ from daemon.places import hooks_beside
 from daemon.redact import Secrets
 
 if TYPE_CHECKING:
-    from daemon.control.hooks import HookServer
+    from daemon.control.hooks import Hooks, HookServer
 
 log = structlog.get_logger()
 
@@ -47,15 +47,20 @@ class Webhooks:
         """Take webhooks, if a routine wants them; ConfigError or SocketBusy where their socket cannot be made."""
         if self._server or not self._engine.hooks:
             return
-        from daemon.control.hooks import Hooks, HookServer  # few need it, and all would wait for it
+        from daemon.control.hooks import HookServer  # few need it, and all would wait for it
 
-        hooks = Hooks(
-            version=__version__, start=self._engine.hook, secret=self._secret_now, redact=self._secrets.redact_json
-        )
-        self._server = HookServer(hooks, hooks_beside(self._control), self._env, group=self._group)
+        self._server = HookServer(self.touched(), hooks_beside(self._control), self._env, group=self._group)
         tasks.create_task(self._server.serve(), name="webhook socket")
         await self._server.ready()
         log.info("hooks.opened", socket=str(self._server.path), signed=self._secret is not None)
+
+    def touched(self) -> Hooks:
+        """Return what a server of webhooks touches."""
+        from daemon.control.hooks import Hooks
+
+        return Hooks(
+            version=__version__, start=self._engine.hook, secret=self._secret_now, redact=self._secrets.redact_json
+        )
 
     def stop(self) -> None:
         """Take no more."""

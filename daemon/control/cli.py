@@ -235,6 +235,11 @@ VERBS = {
         "a page to look at, in a browser of this machine",
         (("--port",), {"metavar": "PORT", "type": int, "default": 0, "help": "a loopback port; default: any free one"}),
     ),
+    "metrics": Verb(
+        verbs.metrics,
+        "numbers for Prometheus; --textfile for its node_exporter",
+        (("--textfile",), {"metavar": "FILE", "help": "put them there at once or not at all, readable for everybody"}),
+    ),
     "backup": Verb(verbs.backup, "copy all it knows into one file, while it runs, without a daemon too", raw=True),
     "restore": Verb(verbs.restore, "put a backup back; everything stands still until resume --all", raw=True),
     "export": Verb(verbs.export, "routines with their history, for another machine, without a daemon too", raw=True),

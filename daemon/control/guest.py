@@ -41,12 +41,12 @@ class PeerProtocol(H11Protocol):
 class Listener:
     """An application on its socket, from the moment it is made until it is stopped."""
 
-    def __init__(self, app: ASGIApp, door: Door, version: str) -> None:
+    def __init__(self, app: ASGIApp, door: Door, version: str, *, protocol: type[H11Protocol] = PeerProtocol) -> None:
         self._door = door
         self._guest = _Guest(
             uvicorn.Config(
                 app,
-                http=PeerProtocol,
+                http=protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -25,6 +25,7 @@ from daemon.control.problems import (
     of_our_fault,
     problem,
 )
+from daemon.control.public import metrics_route
 from daemon.control.routes import ROUTES
 from daemon.control.sse import frames
 from daemon.control.surface import Access, Surface
@@ -62,7 +63,7 @@ def application(surface: Surface) -> Starlette:
     """Return the API as an ASGI application."""
     rows = [endpoint(*row) for row in ROUTES]
     app = Starlette(
-        routes=[_route(row, surface) for row in rows],
+        routes=[*(_route(row, surface) for row in rows), metrics_route(surface)],
         exception_handlers={
             DaemonError: of_daemon_error,
             BadRequest: of_bad_request,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from daemon.metrics import Metrics
 
 if TYPE_CHECKING:
     from daemon.approvals import Approvals
@@ -76,6 +78,8 @@ class Surface:
     """When a routine runs, in words."""
     access: Callable[[], Access]
     """Whose requests are answered."""
+    metrics: Metrics = field(default_factory=Metrics)
+    """What has happened since the process began."""
     targets: Callable[[], Collection[str]] = tuple
     """The names that reports may be sent to."""
     wake_outbox: Callable[[], None] = lambda: None

@@ -461,6 +461,26 @@ def audit(call: Call) -> int:
     return act(call)
 
 
+def metrics(call: Call) -> int:
+    """Print what is measured, or put it where node_exporter looks."""
+    text = call.client.text("GET", "/metrics")
+    if not call.textfile:
+        call.out.say(text.rstrip())
+        return DONE
+    import os
+
+    draft = f"{call.textfile}.{os.getpid()}"  # of another ending than .prom: a half one is not read
+    try:
+        with open(draft, "w", encoding="utf-8") as file:  # noqa: PTH123  pathlib would cost the client 5 ms
+            file.write(text)
+            os.fchmod(file.fileno(), 0o644)
+        os.replace(draft, call.textfile)  # noqa: PTH105
+    except OSError as error:
+        call.err.say(f"agentctl metrics: {call.textfile} cannot be written: {error.strerror}")
+        return NOT_SUCCEEDED
+    return DONE
+
+
 def backup(call: Call) -> int:
     """Copy all that a daemon knows, that of this socket if one answers."""
     _agentd(["backup", *_with_places(call)])

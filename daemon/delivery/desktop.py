@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from daemon.delivery.dbus import Bus, BusError, session_address
 from daemon.delivery.letter import Letter, compose
-from daemon.delivery.markup import neutral, plain
+from daemon.delivery.markup import plain
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt, Status
 
@@ -60,8 +60,8 @@ async def _shown(bus: Bus, title: str, body: str, urgent: bool) -> Receipt:
 
 
 def _beginning(letter: Letter, run: str) -> str:
-    """Return how the report begins, in words; a notification is no place for links."""
-    text = "\n".join(line.rstrip() for line in plain(neutral(letter.body)).splitlines() if line.strip())
+    """Return how the report begins, in words."""
+    text = "\n".join(line.rstrip() for line in plain(letter.body).splitlines() if line.strip())
     if len(text) <= _LONGEST:
         return text
     cut = text[:_LONGEST].rpartition("\n" if "\n" in text[_LONGEST // 2 : _LONGEST] else " ")[0] or text[:_LONGEST]

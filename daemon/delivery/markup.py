@@ -1,7 +1,6 @@
-"""Markdown for targets that show something else: as plain text, cut to a size, and with its links taken out of reach.
+"""Markdown for targets that show something else: as plain text, and cut to a size.
 
-Reports are Markdown. What a run read from strangers may be in them: `neutral` leaves every word and no way to click on
-it, and no image that a reader's program would fetch by itself. Not here: HTML, which mail.py makes with a library.
+Not here: HTML, which apprise.py makes with a library; links that are not to be followed, which neutral.py breaks.
 """
 
 from __future__ import annotations
@@ -17,11 +16,7 @@ _LINK = re.compile(
     r"(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])*)\]"
     r"\(\s*<?(?P<address>(?:[^\s()<>]|\([^\s()]*\))*)>?(?:\s+(?:\"[^\"]*\"|'[^']*'))?\s*\)"
 )
-_REFERENCE = re.compile(r"^ {0,3}\[(?P<name>[^\]]+)\]:\s*<?(?P<address>\S+?)>?(?:\s+[\"'(].*)?$")
 _AUTOLINK = re.compile(r"<(?P<address>[A-Za-z][A-Za-z0-9+.-]*:[^\s<>]*)>")
-# What mail and chat programs make clickable by themselves.
-_BARE = re.compile(r"(?i)\b(?P<scheme>https?|ftp|mailto|tel|file|smb|javascript|data)(?P<colon>:)(?=\S)|\bwww\.(?=\S)")
-_TAG = re.compile(r"<(?=[A-Za-z/!?])")
 # Not within words of Latin letters and digits: snake_case, 2*3*4. Chinese writes no spaces around its bold.
 _STRONG = re.compile(
     r"(?<![A-Za-z0-9*_\\])(\*{1,3}|_{1,3})(?=\S)(?P<text>(?:(?!\1).)+?)(?<=[^\s\\])\1(?![A-Za-z0-9*_])"
@@ -84,41 +79,6 @@ def _spans(line: str) -> str:
 def _link_in_words(found: re.Match[str]) -> str:
     text, address = found["text"].strip(), found["address"]
     return text if not address or text == address else f"{text} ({address})" if text else address
-
-
-def neutral(markdown: str) -> str:
-    """Return the text with every link and image as words that no program follows, and no HTML.
-
-    Addresses stay readable, as `hxxps://…`: a person may want to know where it pointed. Code is left as it is, but for
-    addresses: some programs make those clickable even there.
-    """
-    return "\n".join(_disarmed(line) for line, _ in _lines(markdown)) + ("\n" if markdown.endswith("\n") else "")
-
-
-def _disarmed(line: str) -> str:
-    if reference := _REFERENCE.match(line):
-        return f"({_tame(reference['name'])}: {_tame(reference['address'])})"
-    while (told := _LINK.sub(_link_disarmed, line)) != line:  # an image inside a link
-        line = told
-    line = _AUTOLINK.sub(lambda found: _tame(found["address"]), line)
-    return _TAG.sub("‹", _tame(line))
-
-
-def _link_disarmed(found: re.Match[str]) -> str:
-    text, address = found["text"].strip(), _tame(found["address"])
-    kind = "image" if found["image"] else "link"
-    return f"{text} ({kind} to {address})" if address else text
-
-
-def _tame(text: str) -> str:
-    return _BARE.sub(_unclickable, text)
-
-
-def _unclickable(found: re.Match[str]) -> str:
-    if not found["scheme"]:
-        return "www[.]"
-    scheme = found["scheme"].replace("tt", "xx").replace("TT", "XX")
-    return f"{scheme}[:]" if scheme == found["scheme"] else f"{scheme}:"
 
 
 def parts(text: str, limit: int, size: Callable[[str], int] = len) -> list[str]:

@@ -50,9 +50,16 @@ class Outbox:
     """Sends what is due; `run` is the background task, `flush` one round of it."""
 
     def __init__(
-        self, *, journal: Journal, channel: Callable[[str], Channel], clock: Clock, redact: Callable[[str], str] = str
+        self,
+        *,
+        journal: Journal,
+        channel: Callable[[str], Channel],
+        clock: Clock,
+        redact: Callable[[str], str] = str,
+        count: Callable[[str, str], None] = lambda target, outcome: None,
     ) -> None:
-        """`channel` finds the way to a target by its name, or raises DeliveryFailed."""
+        """`channel` finds the way to a target, or raises DeliveryFailed; `count` is told of each attempt."""
+        self._count = count
         self._journal, self._clock, self._channel, self._redact = journal, clock, channel, redact
         self._bell = asyncio.Event()
         self._busy: set[str] = set()
@@ -119,6 +126,7 @@ class Outbox:
         else:
             # shielded: what has arrived must not be sent again because we were told to stop in this moment
             await asyncio.shield(self._journal.delivered(delivery.id, receipt.detail))
+            self._count(delivery.target, "delivered")
             log.info(
                 "delivery.arrived",
                 delivery=delivery.id,
@@ -134,6 +142,7 @@ class Outbox:
         asked = timedelta(seconds=min(after, _PATIENCE.total_seconds()))
         again = self._clock.now() + max(wait, asked) if wait else None
         await self._journal.delivery_failed(delivery.id, error, again)
+        self._count(delivery.target, "put_off" if again else "failed")
         say, event = (log.warning, "delivery.put_off") if again else (log.error, "delivery.failed")
         say(
             event,

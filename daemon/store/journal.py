@@ -14,6 +14,7 @@ from daemon.models import Json
 from daemon.store.approvals import Approvals
 from daemon.store.audit import Audit
 from daemon.store.days import Day, Days
+from daemon.store.measures import Measures
 from daemon.store.occasions import Occasions
 from daemon.store.outbox import Deliveries
 from daemon.store.quarantine import Quarantine
@@ -25,7 +26,7 @@ from daemon.store.streaks import Streak, Streaks
 __all__ = ["Claim", "Day", "Journal", "RoutineState", "SlotRow", "Streak"]
 
 
-class Journal(Slots, Occasions, Approvals, Streaks, Days, Deliveries, Spending, Quarantine, Audit, RunStore):
+class Journal(Slots, Occasions, Approvals, Streaks, Days, Deliveries, Spending, Quarantine, Audit, Measures, RunStore):
     """The record of slots, events (occasions.py), runs and steps, what they wait for (approvals.py), deliveries
     (outbox.py), money (spending.py), what was kept from models (quarantine.py) and of all calls (audit.py)."""
 

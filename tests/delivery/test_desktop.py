@@ -54,7 +54,7 @@ async def test_a_report_is_shown_and_its_number_is_the_receipt(tmp_path, deliver
         told = json.loads(await shown.readline())
     assert receipt.detail == "notification 42"
     assert (told["app"], told["title"]) == ("agentd", "Morning")
-    assert told["body"] == "All is well (link to hxxps://example.org). 中"
+    assert told["body"] == "All is well (https://example.org). 中"
     assert told["hints"] == {"urgency": 1, "desktop-entry": "agentd"}
 
 

@@ -1,0 +1,174 @@
+"""What a monitoring system asks for, as Prometheus text (https://prometheus.io/docs/instrumenting/exposition_formats).
+
+What happens is counted from the start of the process on, as counters are; what stands in the journal is asked of it at
+each scrape. How late the event loop is, is measured only while runs are under way: an idle daemon sleeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from daemon.models import Run
+
+Labels: TypeAlias = Mapping[str, str]
+Sample: TypeAlias = tuple[Labels, float]
+
+LATENESS = (1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 21600.0, 86400.0)
+LAG = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+DURATION = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
+# Seconds between two looks at the loop while runs are under way.
+_TICK = 0.25
+
+
+@dataclass
+class Histogram:
+    """How often values fell under each bound."""
+
+    bounds: Sequence[float]
+    counts: list[int] = field(default_factory=list)
+    total: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def samples(self) -> Iterator[tuple[str, Labels, float]]:
+        """Yield (suffix, labels, value) as the text has them."""
+        below = 0
+        for bound, count in zip((*self.bounds, None), self.counts, strict=True):
+            below += count
+            yield "_bucket", {"le": "+Inf" if bound is None else f"{bound:g}"}, below
+        yield "_sum", {}, self.total
+        yield "_count", {}, below
+
+
+class Metrics:
+    """What has happened since the process began."""
+
+    def __init__(self) -> None:
+        self.runs: Counter[tuple[str, str]] = Counter()
+        self.deliveries: Counter[tuple[str, str]] = Counter()
+        self.lateness, self.duration, self.lag = Histogram(LATENESS), Histogram(DURATION), Histogram(LAG)
+        self._watching = 0
+        self._tick: asyncio.TimerHandle | None = None
+
+    def ran(self, run: Run) -> None:
+        """Count a run that has ended."""
+        self.runs[run.routine, run.status.value] += 1
+        if run.started is None:
+            return
+        if run.event is None:
+            self.lateness.add(max(0.0, (run.started - run.slot).total_seconds()))
+        if run.ended is not None:
+            self.duration.add((run.ended - run.started).total_seconds())
+
+    def sent(self, target: str, outcome: str) -> None:
+        """Count an attempt to deliver: delivered, put_off or failed."""
+        self.deliveries[target, outcome] += 1
+
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        """Measure the loop's lag for as long as one of these blocks is open."""
+        self._watching += 1
+        if self._watching == 1:
+            self._sleep()
+        try:
+            yield
+        finally:
+            self._watching -= 1
+            if not self._watching and self._tick:
+                self._tick.cancel()
+
+    def _sleep(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + _TICK
+
+        def wake() -> None:
+            self.lag.add(loop.time() - due)
+            self._sleep()
+
+        self._tick = loop.call_at(due, wake)
+
+    def text(self, found: Found) -> str:
+        """Return everything as Prometheus text."""
+        lines: list[str] = []
+        for name, kind, about, samples in self._families(found):
+            lines += _family(name, kind, about, [("", labels, value) for labels, value in samples])
+        for name, about, histogram in (
+            ("agentd_slot_lateness_seconds", "From a slot to the start of its run.", self.lateness),
+            ("agentd_run_duration_seconds", "From the start of a run to its end.", self.duration),
+            ("agentd_loop_lag_seconds", "How late the event loop was while runs were under way.", self.lag),
+        ):
+            lines += _family(name, "histogram", about, histogram.samples())
+        return "\n".join(lines) + "\n"
+
+    def _families(self, found: Found) -> Iterator[tuple[str, str, str, Iterable[Sample]]]:
+        yield "agentd_build_info", "gauge", "Which version runs.", [({"version": found.version}, 1)]
+        yield "agentd_start_time_seconds", "gauge", "When the process began.", [({}, found.started)]
+        yield (
+            "agentd_runs_total", "counter", "Runs that ended, by how.",
+            [({"routine": routine, "status": status}, count) for (routine, status), count in sorted(self.runs.items())],
+        )  # fmt: skip
+        yield (
+            "agentd_deliveries_total", "counter", "Attempts to deliver, by how they went.",
+            [({"target": target, "outcome": how}, count) for (target, how), count in sorted(self.deliveries.items())],
+        )  # fmt: skip
+        yield "agentd_active_runs", "gauge", "Runs that have not ended.", _by("status", found.runs)
+        yield "agentd_queue_depth", "gauge", "Runs that wait for room.", [({}, found.runs.get("queued", 0))]
+        yield "agentd_outbox", "gauge", "Deliveries, by where they are.", _by("status", found.outbox)
+        yield "agentd_incidents", "gauge", "What is wrong now.", [({}, found.incidents)]
+        yield "agentd_routines", "gauge", "Routines, by state.", _by("state", found.routines)
+        yield (
+            "agentd_last_success_timestamp_seconds", "gauge", "When a routine last succeeded.",
+            [({"routine": name}, moment) for name, moment in sorted(found.successes.items())],
+        )  # fmt: skip
+        yield (
+            "agentd_tokens_total", "counter", "Tokens of all calls to models on record.",
+            [({"provider": p, "model": m, "kind": kind}, n) for (p, m, kind), n in sorted(found.tokens.items())],
+        )  # fmt: skip
+        yield (
+            "agentd_cost_dollars_total", "counter", "What these calls came to, where the price is known.",
+            [({"provider": p, "model": m}, dollars) for (p, m), dollars in sorted(found.cost.items())],
+        )  # fmt: skip
+        yield "agentd_database_size_bytes", "gauge", "How big the database is.", [({}, found.size)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """What stands in the journal at the moment of a scrape."""
+
+    version: str
+    started: float
+    runs: Mapping[str, int]
+    outbox: Mapping[str, int]
+    incidents: int
+    routines: Mapping[str, int]
+    successes: Mapping[str, float]
+    tokens: Mapping[tuple[str, str, str], int]
+    cost: Mapping[tuple[str, str], float]
+    size: int
+
+
+def _by(label: str, counts: Mapping[str, int]) -> list[Sample]:
+    return [({label: key}, count) for key, count in sorted(counts.items())]
+
+
+def _family(name: str, kind: str, about: str, samples: Iterable[tuple[str, Labels, float]]) -> Iterator[str]:
+    yield f"# HELP {name} {about}"
+    yield f"# TYPE {name} {kind}"
+    for suffix, labels, value in samples:
+        inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+        yield f"{name}{suffix}{'{' + inside + '}' if inside else ''} {value:.10g}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
