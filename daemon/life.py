@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -69,14 +69,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         zone = zone_bell(reloads.ring, env=app.place.env)
         loop.add_signal_handler(signal.SIGHUP, reloads.ring)
         notifier.send("READY=1", f"STATUS={len(app.engine.routines)} routines")
-        keeper = Keeper(app.memory, clock=app.clock.now, retention=lambda: retention_of(app.config))
-        background.append(tasks.create_task(keeper.run(), name="memory keeper"))
-        background.append(tasks.create_task(upkeep_of(app).run(), name="journal upkeep"))
-        if app.config.memory.mirror:
-            workspace = app.config.workspace_path(app.place.state)
-            mirror = Mirror(app.memory, workspace, app.journal, clock=app.clock.now)
-            background.append(tasks.create_task(mirror.run(), name="memory mirror"))
-        background.append(tasks.create_task(app.ladder.climb(), name="sandbox"))
+        background += [tasks.create_task(work, name=name) for name, work in _by_and_by(app)]
         await announce(app)
         await stop.wait()
         notifier.send("STOPPING=1")
@@ -92,6 +85,17 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         await serving
         for task in background:
             task.cancel()
+
+
+def _by_and_by(app: App) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+    """Yield what is done once everything is ready, and for as long as we live."""
+    keeper = Keeper(app.memory, clock=app.clock.now, retention=lambda: retention_of(app.config))
+    yield "memory keeper", keeper.run()
+    yield "journal upkeep", upkeep_of(app).run()
+    if app.config.memory.mirror:
+        workspace = app.config.workspace_path(app.place.state)
+        yield "memory mirror", Mirror(app.memory, workspace, app.journal, clock=app.clock.now).run()
+    yield "sandbox", app.ladder.climb()
 
 
 async def _open_to_the_network(app: App, tasks: asyncio.TaskGroup) -> PublicServer | None:
