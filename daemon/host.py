@@ -112,6 +112,8 @@ class RunHost:
         )
         self._gate_executor = ToolExecutor(self._gate_tools)
         self._begun: dict[str, Routine] = {}
+        self.backoff = Limits().backoff
+        """Seconds before a model is asked a second time; tests have less patience."""
         self.journal, self.events, self.owner = rooms.journal, rooms.events, rooms.owner
 
     @property
@@ -194,6 +196,8 @@ class RunHost:
                 tokens=spec.budget.tokens,
                 temperature=spec.temperature,
                 max_tokens=spec.max_tokens,
+                on_rate_limit=spec.on_rate_limit,
+                backoff=self.backoff,
             ),
             fallback=fallback,
             steps=record.steps,

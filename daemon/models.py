@@ -245,6 +245,8 @@ class LLMResponse:
     """Goes into the assistant message's `provider_extras`."""
     model: str = ""
     request_id: str | None = None
+    note: str = ""
+    """What a person should know of this answer, such as that the server has read only a part of the question."""
 
     def as_message(self) -> LLMMessage:
         return LLMMessage(

@@ -13,12 +13,16 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from daemon.agent.hands import Desk, Hands, Judge, NobodyToAsk, NoPolicy, NoScreen, Recorder, Screen, cleaned
 from daemon.agent.loop import Limits, converse
 from daemon.agent.prompt import Persona, PromptContext, join, render
 from daemon.agent.transcript import PendingCall, Transcript, llm_step
-from daemon.errors import ProviderError, Retryable
+from daemon.errors import Overloaded, ProviderError, Retryable
 from daemon.models import Json, LLMMessage, LLMResponse, Reply, Step, StepKind, Taint, ToolContext, worse
+
+log = structlog.get_logger()
 
 if TYPE_CHECKING:
     from daemon.functions import FunctionRegistry
@@ -217,6 +221,7 @@ class Agent:
                     "to": self._chain[following].name,
                     "reason": self.redact(str(error)),
                 }
+                log.warning("run.failed_over", **body)
                 self._note(Step(kind=StepKind.FAILOVER, iteration=iteration, body=body))
                 await self._commit(durable=False)
         self._note(llm_step(self._clean(response), iteration, loop.time() - begin))
@@ -246,7 +251,9 @@ class Agent:
         deadline = self.deadline if self.deadline is not None else loop.time() + NEVER
         following = self._chain[self._chain.index(provider) + 1 :][:1]
         # `offline` must not hide a vendor's short fault: it steps in only after the vendor has failed for a while
-        patience = begin + limits.offline_after if following and following[0].kind == "offline" else 0.0
+        real = bool(following) and following[0].kind != "offline"
+        patience = begin + limits.offline_after if following and not real else 0.0
+        at_once = (Overloaded,) if real and limits.on_rate_limit == "fallback" else ()
         while True:
             try:
                 return await ask(
@@ -256,6 +263,7 @@ class Agent:
                     deadline=deadline,
                     attempts=limits.attempts,
                     backoff=limits.backoff,
+                    but_not=at_once,
                     temperature=limits.temperature,
                     max_tokens=limits.max_tokens,
                     routine=self.context.routine or None,

@@ -7,7 +7,7 @@ first attempt of a run and one resumed after a crash come through here, so nothi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from daemon.agent.texts import say
 from daemon.errors import OverBudget
@@ -40,6 +40,8 @@ class Limits:
     """Of one model call; then the next provider is asked, or the run is put off."""
     backoff: float = 1.0
     """Seconds before the second attempt of one call."""
+    on_rate_limit: Literal["wait", "fallback"] = "wait"
+    """Whether a vendor that is busy is asked again first, or the next of the chain at once."""
     offline_after: float = 300.0
     """Seconds a vendor must have failed before `offline` may answer in its place."""
 
@@ -188,7 +190,7 @@ def _reply(
         usage=talk.transcript.usage,
         status=status,
         silent=silent,
-        detail=detail,
+        detail=detail or "; ".join(talk.transcript.notes) or None,
     )
 
 

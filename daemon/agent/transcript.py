@@ -58,6 +58,8 @@ class Transcript:
         """The provider of the last failover, if any."""
         self.last: LLMResponse | None = None
         self.nudges = 0
+        self.notes: list[str] = []
+        """What a person should know of the answers."""
         self.gathered: dict[str, Json] = {}
         """Results of the gather by call id."""
         self._open: dict[str, PendingCall] = {}
@@ -91,6 +93,8 @@ class Transcript:
         self.last = response = response_from(step.body)
         self.iterations = step.iteration
         self.usage += response.usage
+        if response.note and response.note not in self.notes:
+            self.notes.append(response.note)
         self.messages.append(response.as_message())
         self._open = {
             key: PendingCall(key=key, call=call, started=False, repeatable=False)
@@ -160,6 +164,8 @@ def llm_step(response: LLMResponse, iteration: int, seconds: float) -> Step:
         body["extras"] = response.provider_extras
     if response.request_id:
         body["request_id"] = response.request_id
+    if response.note:
+        body["note"] = response.note
     return Step(kind=StepKind.LLM, iteration=iteration, body=body)
 
 
@@ -194,6 +200,7 @@ def response_from(body: Json) -> LLMResponse:
         provider_extras=body.get("extras"),
         model=body.get("model", ""),
         request_id=body.get("request_id"),
+        note=body.get("note", ""),
     )
 
 

@@ -8,17 +8,27 @@ where a connection each takes 1. Where no proxy stands between, the transport is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import structlog
+
+from daemon.errors import ProviderError
+from daemon.models import LLMMessage, LLMResponse
 from daemon.providers.vendor import CONNECT_TIMEOUT, Answer, Incoming, VendorProvider, broken, in_thread
+from daemon.providers.wire.base import Question
 from daemon.providers.wire.chat import CHAT
 
 if TYPE_CHECKING:
     from httpx import URL, AsyncBaseTransport, Request
+
+log = structlog.get_logger()
 
 # Connections that nobody has used for so long are closed; servers drop idle ones on their own before long.
 _IDLE = 30.0
@@ -56,17 +66,56 @@ class OpenSourceProvider(VendorProvider):
     async def _post(self, path: str, body: bytes) -> Answer:
         return await self._answer("POST", path, body)
 
-    async def _answer(self, method: str, path: str, body: bytes | None = None) -> Answer:
+    async def _answer(self, method: str, path: str, body: bytes | None = None, *, root: str | None = None) -> Answer:
         ways = self._ways or await self._open()
         import httpx
 
         try:
             async with ways.one() as way:
-                response = await way.handle_async_request(self._request(method, path, body))
+                response = await way.handle_async_request(self._request(method, path, body, root=root))
                 content = await response.aread()
         except httpx.RequestError as error:
             raise broken(error, self._vendor) from error
         return Answer(response.status_code, response.headers, content)
+
+    async def _looked_over(self, response: LLMResponse, question: Question) -> LLMResponse:
+        """Note that the server has cut the question to what it holds, as Ollama does without a word.
+
+        Its `/v1` takes no size of context, and 4,096 tokens are all it has unless it was started with more; what does
+        not fit is dropped from the front (NousResearch/hermes-agent#43900). The count of what it read tells it, but an
+        older one does not count what it still had in its cache: so it is asked how much it holds.
+        """
+        if response.usage.input * _CERTAIN >= sum(len(message.content) for message in question.messages):
+            return response
+        least = fewest_tokens(question.messages)
+        if not least > LONG_QUESTION or not 0 < response.usage.input < least:
+            return response
+        holds = await self._holds()
+        begun = any(message.role == "assistant" for message in question.messages)
+        if holds is None and (begun or response.usage.input > least // 2):
+            return response  # nobody knows; the rest may have come from its cache
+        if holds is not None and holds >= least:
+            return response
+        read = f"{response.usage.input:,} of at least {least:,} tokens"
+        note = f"{self.name} ({self._model}) cut the question without a word: it read {read}"
+        if holds is not None:
+            note += f", as it holds {holds:,}; start Ollama with OLLAMA_CONTEXT_LENGTH={_next_size(least)} or more"
+        log.warning(
+            "provider.context_cut", provider=self.name, model=self._model, read=response.usage.input, least=least
+        )
+        return replace(response, note=note)
+
+    async def _holds(self) -> int | None:
+        """Ask Ollama how many tokens this model's context has; None if it is another server, or does not say."""
+        root = self.base_url.removesuffix("/v1")
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                answer = await self._answer("GET", "/api/ps", root=root)
+            loaded = json.loads(answer.content)["models"] if answer.status == 200 else []
+            found = [each["context_length"] for each in loaded if self._model in (each.get("model"), each.get("name"))]
+            return int(found[0]) if found else None
+        except (ProviderError, TimeoutError, KeyError, TypeError, ValueError):
+            return None
 
     @asynccontextmanager
     async def _stream(self, path: str, body: bytes) -> AsyncIterator[Incoming]:
@@ -91,7 +140,7 @@ class OpenSourceProvider(VendorProvider):
             finally:
                 await response.aclose()
 
-    def _request(self, method: str, path: str, body: bytes | None = None) -> Request:
+    def _request(self, method: str, path: str, body: bytes | None = None, *, root: str | None = None) -> Request:
         import httpx
 
         headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "agentd"}
@@ -99,8 +148,30 @@ class OpenSourceProvider(VendorProvider):
             headers["Authorization"] = f"Bearer {self._api_key}"
         limits = {"timeout": {"connect": CONNECT_TIMEOUT}}
         if path not in self._urls:
-            self._urls[path] = httpx.URL(self.base_url + path)
+            self._urls[path] = httpx.URL((root or self.base_url) + path)
         return httpx.Request(method, self._urls[path], headers=headers, content=body, extensions=limits)
+
+
+# So many letters to a token and no more: then all was read, and nothing needs a closer look.
+_CERTAIN = 5
+# Shorter questions fit anywhere.
+LONG_QUESTION = 1500
+# No tokenizer puts more letters of any running text into a token than this, spaces and repetitions aside.
+_LETTERS = 6
+
+
+def fewest_tokens(messages: Sequence[LLMMessage]) -> int:
+    """Return how many tokens a conversation has at the very least."""
+    texts = (message.content for message in messages)
+    return sum(len(_REPEATED.sub(r"\1", text)) for text in texts) // _LETTERS
+
+
+_REPEATED = re.compile(r"(\s|[^\w\s])\1+|\s")  # spaces, and rows of dashes and dots, are many to a token
+
+
+def _next_size(tokens: int) -> int:
+    """Return a power of two that holds so many tokens, as estimated, and as much again."""
+    return 1 << (2 * tokens).bit_length()
 
 
 class Ways:

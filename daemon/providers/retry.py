@@ -29,6 +29,7 @@ async def ask(
     backoff: float = 1.0,
     on_retry: Callable[[int, float, Retryable], None] | None = None,
     on_chunk: Callable[[Chunk], None] | None = None,
+    but_not: tuple[type[Retryable], ...] = (),
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     jitter: Callable[[float, float], float] = random.uniform,
     **kw: Any,
@@ -39,6 +40,8 @@ async def ask(
     everyone's cron fires at 09:00, equal pauses would all end together again); a vendor that names its own is obeyed. A
     pause that would not end before the deadline is not begun: the error flies on with the vendor's wish in
     `retry_after`, so that the run can be put off until then. `on_retry` hears of the attempt, the pause and the error.
+
+    `but_not` are faults that somebody else is to be asked about at once.
 
     With `on_chunk` somebody watches: the answer is streamed, and each piece of it handed over as it comes. After a
     retry the answer begins anew.
@@ -51,7 +54,7 @@ async def ask(
             return await _watched(provider, messages, functions, on_chunk, kw)
         except Retryable as error:
             pause = _pause(error, attempt, backoff, jitter)
-            if attempt == attempts or loop.time() + pause >= deadline:
+            if attempt == attempts or isinstance(error, but_not) or loop.time() + pause >= deadline:
                 raise
             log.warning("provider.retry_scheduled", attempt=attempt, pause=round(pause, 3), error=str(error))
             if on_retry:

@@ -125,7 +125,7 @@ class VendorProvider(LLMProvider):
             async with self._slots:
                 start = time.perf_counter()
                 answer = await self._sent(body)
-            response = self._read(answer, question)
+            response = await self._looked_over(self._read(answer, question), question)
         self._tell(response, start)
         return self._loosened(response, functions)
 
@@ -165,6 +165,7 @@ class VendorProvider(LLMProvider):
                             async for chunk in self._chunks(incoming, pieces):
                                 yield chunk
                             response = self._together(incoming, pieces, question)
+        response = await self._looked_over(response, question)
         self._tell(response, start)
         yield Chunk(response=self._loosened(response, functions))
 
@@ -250,6 +251,10 @@ class VendorProvider(LLMProvider):
             # the list is kept too, so that its identity is not given to another one
             self._tools[key] = functions, _dumps(self.wire.tools(wanted))
         return self._tools[key][1]
+
+    async def _looked_over(self, response: LLMResponse, question: Question) -> LLMResponse:
+        """Return the answer, with a note if the vendor did something with the question that it does not say."""
+        return response
 
     def _loosened(self, response: LLMResponse, functions: Sequence[Json] | None) -> LLMResponse:
         """Return the answer with its calls as the functions expect them, strictly as they may have been asked for."""

@@ -176,6 +176,8 @@ class RunSpec(Table):
     """Another model of that provider."""
     fallback: Items[Name] = ()
     """Providers to go on with when the first one fails."""
+    on_rate_limit: Literal["wait", "fallback"] = "wait"
+    """When a provider is busy: ask it again first, after the pause that it names; or the next one at once."""
     memory: Literal["none", "recall", "recall+store"] = "recall"
     """Whether the run is told what is remembered, and remembered itself."""
     timeout: SomeDuration = timedelta(minutes=10)

@@ -140,6 +140,8 @@ class FakeVendor:
         self.waiting: list[Callable[[], None]] = []
         self.models: list[Json] = []
         """What it lists at `/models`, for GET."""
+        self.loaded: list[Json] | None = None
+        """What Ollama says at `/api/ps` of the models in memory; None: it is another server."""
         self._number = 0
         self._log = log
         self._port = port
@@ -330,6 +332,8 @@ class _Connection(asyncio.Protocol):
         vendor, (method, path, _) = self._vendor, first.split(" ")
         if method == "GET" and path.partition("?")[0].endswith("/models"):
             answer = vendor.listing(headers)
+        elif method == "GET" and path == "/api/ps" and vendor.loaded is not None:
+            answer = _Answer.of({"models": vendor.loaded})
         else:
             answer = vendor.answer(path, headers, rest[:length])
         vendor.under_way += 1

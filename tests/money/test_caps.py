@@ -11,7 +11,7 @@ from daemon.errors import Refused
 from daemon.models import Reason, Status
 from daemon.money.purse import LEAST
 from tests.fakes.vendor import FakeVendor
-from tests.money.conftest import Home
+from tests.inside import Home
 
 MODEL = """
 provider = "script"
@@ -111,7 +111,7 @@ async def test_a_slot_passes_where_nothing_is_left_to_spend(home: Home) -> None:
     script(home, [USED], "[budget]\nday = 0.002")
     home.routine("daily", '[trigger]\ncron = "0 * * * *"\n[run]\nprompt = "x"\nmemory = "none"')
     async with home.open() as daemon:
-        await daemon.app.engine.start(await daemon.app.definitions())
+        await daemon.app.engine.start(await daemon.app.definitions(daemon.app.config))
         await daemon.app.journal._db.write(
             lambda connection: connection.execute(
                 "INSERT INTO spending (at, run_id, routine, provider, model, outcome, cost) VALUES (?, 'r', 'other',"

@@ -1,0 +1,227 @@
+"""What a run comes to when its vendor fails: its status, the line in the log, and what the report says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.models import DeliveryStatus, Status, StepKind
+from tests.fakes.vendor import FakeVendor
+from tests.inside import Daemon, Home
+
+CONFIG = """
+provider = "first"
+[providers.first]
+kind = "{kind}"
+model = "{model}"
+base_url = "{url}{path}"
+api_key = "k"
+timeout = "{timeout}"
+stall = "0.2s"
+[providers.second]
+kind = "open_source"
+model = "llama"
+base_url = "{other}/v1"
+"""
+ROUTINE = """
+[run]
+prompt = "Report."
+memory = "none"
+{more}
+[run.retry]
+attempts = 1
+backoff = "0.01s"
+[[deliver]]
+to = "file"
+path = "report.md"
+"""
+WAYS = {
+    "chat": ("openai", "gpt-4.1", "/v1"),
+    "messages": ("claude", "claude-opus-5-5", ""),
+    "local": ("open_source", "llama", "/v1"),
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+async def lived(
+    home: Home, way: str, turns: list[Any], *, other: str = "", more: str = "", timeout: str = "1m"
+) -> tuple[Any, Daemon, Any]:
+    """Run a routine against this vendor to its end; the daemon is closed then."""
+    kind, model, path = WAYS[way]
+    async with FakeVendor(turns) as vendor:
+        other = other or "http://127.0.0.1:9"
+        text = CONFIG.format(kind=kind, model=model, url=vendor.url, path=path, other=other, timeout=timeout)
+        home.write("config.toml", text)
+        home.routine("daily", ROUTINE.format(more=more))
+        async with home.open() as daemon:
+            run = await daemon.run("daily")
+            await daemon.app.outbox.flush()
+    return run, daemon, vendor
+
+
+# What the vendor does, what the line in the log and the run's detail say of it, and how often it was asked.
+FAULTS: dict[str, tuple[dict[str, Any], str, int]] = {
+    "rate limit with a pause": (
+        {"error": 429, "retry_after": 0.01, "message": "slow down"},
+        "the vendor is busy (429",
+        3,
+    ),
+    "rate limit with a long pause": (
+        {"error": 429, "retry_after": 5000, "message": "slow"},
+        "the vendor is busy (429",
+        1,
+    ),
+    "no balance": ({"error": 429, "code": "insufficient_quota", "message": "top up"}, "no balance left", 1),
+    "overloaded": ({"error": 529, "message": "Overloaded"}, "the vendor is busy (529", 3),
+    "its own fault": ({"error": 500, "message": "oops"}, "a fault of its own (500", 3),
+    "silence": ({"hang": True}, "no answer within 0.3 s", 3),
+    "reset in the middle": ({"text": "All is", "reset": True}, "broke off", 3),
+    "half an answer": ({"text": "All is", "truncate": 30}, "broke off", 3),
+    "a portal": ({"raw": "<html><title>Wi-Fi</title></html>"}, "a web page titled “Wi-Fi”", 3),
+    "no answer in it": ({"empty": True}, "holds no choices", 3),
+    "a key that is refused": ({"error": 401, "message": "no"}, "the key was refused (401", 1),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_vendor_that_fails_is_a_failed_run_that_says_why(home: Home, way: str, fault: str) -> None:
+    turn, saying, asked = FAULTS[fault]
+    if fault == "no answer in it" and way == "messages":
+        saying, asked = "answered twice with neither text nor a call", 2  # there it is a turn without a word
+    # long enough for an SDK to be loaded, where it is not silence that is waited for
+    timeout = "0.3s" if fault == "silence" else "1m"
+    if fault == "silence" and way != "local":
+        asked = 2  # a part of the first wait may go by with loading the SDK
+    run, daemon, vendor = await lived(home, way, [{**turn, "repeat": 4}], timeout=timeout)
+    assert run.status is Status.FAILED
+    assert saying in str(run.detail)
+    assert asked <= len(vendor.requests) <= 3
+    (ended,) = daemon.log("run.finished")
+    assert (ended["status"], ended["detail"]) == ("failed", run.detail)
+    retried = [line["error"] for line in daemon.log("provider.retry_scheduled")]
+    if way != "messages" or fault != "no answer in it":
+        assert len(retried) == (2 if asked > 1 else 0)
+        assert all(saying in line for line in retried)
+    report = (home.state / "workspace" / "report.md").read_text()
+    assert saying in report
+
+
+async def test_a_storm_that_passes_is_ridden_out(home: Home) -> None:
+    storm = [{"error": 529, "message": "Overloaded"}, {"error": 529, "message": "Overloaded"}, "All is well."]
+    run, daemon, _ = await lived(home, "messages", storm)
+    assert (run.status, run.report, run.detail) == (Status.SUCCEEDED, "All is well.", None)
+    assert [line["attempt"] for line in daemon.log("provider.retry_scheduled")] == [1, 2]
+
+
+async def test_an_answer_that_breaks_off_in_the_middle_is_asked_for_again(home: Home) -> None:
+    turns = [{"text": "All is well, all is w", "stream_error": True}, "All is well."]
+    run, daemon, vendor = await lived(home, "messages", turns, more="max_tokens = 30000")
+    assert (run.status, run.report) == (Status.SUCCEEDED, "All is well.")
+    (line,) = daemon.log("provider.retry_scheduled")
+    assert "the vendor is busy" in line["error"]
+    assert all(request.body["stream"] for request in vendor.requests)
+
+
+async def test_a_call_that_cannot_be_read_is_told_to_the_model(home: Home) -> None:
+    broken = {"tool_calls": [{"name": "finish", "arguments": '{"report": "all'}]}
+    for way in WAYS:
+        run, _, vendor = await lived(home, way, [broken, "Never mind."], more='mode = "agent"')
+        assert (run.status, run.report) == (Status.SUCCEEDED, "Never mind.")
+        assert "could not be read" in vendor.requests[1].raw.decode() or "malformed" in vendor.requests[1].raw.decode()
+        assert vendor.refusals == []
+
+
+# --- going on with somebody else ---
+
+
+async def test_a_vendor_that_stays_away_is_replaced_for_the_rest_of_the_run(home: Home) -> None:
+    called = {"tool_calls": [{"name": "self_info", "arguments": {}}]}
+    async with FakeVendor([called, "From the second."]) as other:
+        turns = [{"error": 500, "repeat": 3}, "From the first."]
+        more = 'mode = "agent"\ntools = ["self_info"]\nfallback = ["second"]'
+        run, daemon, vendor = await lived(home, "messages", turns, other=other.url, more=more)
+    assert (run.status, run.report, run.provider) == (Status.SUCCEEDED, "From the second.", "second")
+    assert (len(vendor.requests), len(other.requests)) == (3, 2)
+    (line,) = daemon.log("run.failed_over")
+    assert (line["from"], line["to"]) == ("first", "second")
+    assert "a fault of its own (500" in line["reason"]
+
+
+@pytest.mark.parametrize(("on_rate_limit", "asked"), [("wait", 3), ("fallback", 1)])
+async def test_a_busy_vendor_is_waited_for_or_left_as_the_routine_says(
+    home: Home, on_rate_limit: str, asked: int
+) -> None:
+    turns = [{"error": 429, "retry_after": 0.01, "repeat": 3}]
+    async with FakeVendor(["From the second."]) as other:
+        more = f'fallback = ["second"]\non_rate_limit = "{on_rate_limit}"'
+        run, _, vendor = await lived(home, "local", turns, other=other.url, more=more)
+    assert (run.status, run.provider) == (Status.SUCCEEDED, "second")
+    assert len(vendor.requests) == asked
+
+
+async def test_other_faults_are_tried_again_even_where_a_busy_vendor_is_left(home: Home) -> None:
+    async with FakeVendor(["From the second."]) as other:
+        more = 'fallback = ["second"]\non_rate_limit = "fallback"'
+        turns = [{"error": 500}, "From the first."]
+        run, _, _ = await lived(home, "local", turns, other=other.url, more=more)
+    assert (run.report, run.provider) == ("From the first.", "first")
+
+
+async def test_a_failover_is_a_step_of_the_run(home: Home) -> None:
+    async with FakeVendor(["From the second."]) as other:
+        kind, model, path = WAYS["chat"]
+        async with FakeVendor([{"error": 401}]) as vendor:
+            text = CONFIG.format(kind=kind, model=model, url=vendor.url, path=path, other=other.url, timeout="1m")
+            home.write("config.toml", text)
+            home.routine("daily", ROUTINE.format(more='fallback = ["second"]'))
+            async with home.open() as daemon:
+                run = await daemon.run("daily")
+                steps = await daemon.app.journal.steps(run.id)
+                (delivery,) = await daemon.app.journal.deliveries(run=run.id)
+    (failover,) = [step for step in steps if step.kind is StepKind.FAILOVER]
+    assert (failover.body["from"], failover.body["to"]) == ("first", "second")
+    assert "the key was refused" in failover.body["reason"]
+    assert delivery.status is DeliveryStatus.PENDING
+
+
+# --- a server that reads only a part of the question ---
+
+LONG = "The quick brown fox jumps over the lazy dog near the bank of the river. " * 600  # some 9,600 tokens
+
+
+@pytest.mark.parametrize(
+    ("loaded", "read", "said"),
+    [
+        ([{"model": "llama", "context_length": 4096}], 4000, True),
+        ([{"name": "llama", "context_length": 32768}], 200, False),  # the rest was in its cache
+        (None, 2000, True),  # another server: nothing of a first question can be in its cache
+        (None, 9700, False),
+        ([{"model": "another", "context_length": 4096}], 2000, True),
+    ],
+)
+async def test_a_question_that_the_server_cut_is_said_to_be(
+    home: Home, loaded: list[Any] | None, read: int, said: bool
+) -> None:
+    turn = {"text": "All is well.", "usage": {"prompt_tokens": read}}
+    async with FakeVendor([turn]) as vendor:
+        vendor.loaded = loaded
+        text = CONFIG.format(
+            kind="open_source", model="llama", url=vendor.url, path="/v1", other=vendor.url, timeout="1m"
+        )
+        home.write("config.toml", text)
+        home.routine("daily", ROUTINE.format(more="").replace("Report.", LONG))
+        async with home.open() as daemon:
+            run = await daemon.run("daily")
+            warnings = daemon.log("provider.context_cut")
+    assert run.status is Status.SUCCEEDED
+    assert bool(warnings) is said
+    assert ("cut the question without a word: it read" in str(run.detail)) is said
+    if loaded and said and loaded[0]["model"] == "llama":
+        assert "as it holds 4,096; start Ollama with OLLAMA_CONTEXT_LENGTH=16384 or more" in str(run.detail)
