@@ -21,6 +21,8 @@ engine.py       the alarm clock: wakes up, lets the ledger settle, hands run ids
 executors.py    who lives which run, and how many at once
 run.py          the life of a run on one screen
 host.py         what runs find around themselves; chain.py the models they ask, in order
+talk/           people who speak to the agent: ask, tell, conversations
+delegation.py   runs that runs begin
 gather.py       facts collected before the first model call, and what changed in them
 agent/          prompt, loop, transcript: from a goal to a reply
 providers/      one file per model vendor behind one port

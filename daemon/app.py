@@ -43,12 +43,14 @@ from daemon.redact import Secrets
 from daemon.routines import Loaded, Routine, against, load_folder
 from daemon.sandbox import Ladder, settle, tenant
 from daemon.store import Alerting, Database, Journal, lock_state
+from daemon.talk import ASK, Talk, routine_of
 from daemon.timer import system_timer
-from daemon.tools import files, finish, git, http_request, script, self_info, shell, sysinfo
+from daemon.tools import files, finish, git, http_request, script, self_info, shell, subagent, sysinfo
 from daemon.tools import memory as memory_tools
 from daemon.webhooks import Webhooks
 
 if TYPE_CHECKING:
+    from daemon.delegation import Delegation
     from daemon.host import RunHost
 
 log = structlog.get_logger()
@@ -87,6 +89,7 @@ class App:
     targets: Targets
     outbox: Outbox
     approvals: Approvals
+    talk: Talk
     boot: datetime
     owner: str
     """Who holds the leases of this process."""
@@ -142,6 +145,7 @@ class App:
                     afford=app._afford,
                 )
                 app.approvals = app._approvals()
+                app.talk = app._talk()
                 app.webhooks = Webhooks(app.engine, place.socket, place.env, place.secrets, config.hooks.group)
                 app.webhooks.sign_with(secret)
                 try:
@@ -152,6 +156,18 @@ class App:
                 await database.close()
         finally:
             lock.release()
+
+    def _talk(self) -> Talk:
+        return Talk(
+            self.journal,
+            self.memory,
+            routine=lambda: routine_of(self.config),
+            provider=lambda: self.providers.chain(routine_of(self.config))[0],
+            submit=self.executor.submit,
+            clock=self.clock.now,
+            language=lambda: self.config.agent.language,
+            route=lambda: self.config.ask.auto_route,
+        )
 
     def _approvals(self) -> Approvals:
         return Approvals(
@@ -237,6 +253,7 @@ class App:
         http_request.register(registry, lambda: self.policy)
         memory_tools.register(registry, self.memory)
         self_info.register(registry, self.describe, self.describe_routine)
+        subagent.register(registry, lambda: self.delegation)
         return registry
 
     @property
@@ -254,6 +271,12 @@ class App:
 
         return RunHost(self, self.config.workspace_path(self.place.state))
 
+    @cached_property
+    def delegation(self) -> Delegation:
+        from daemon.delegation import Delegation
+
+        return Delegation(self.host)
+
     async def _live(self, run_id: str) -> Run | None:
         from daemon.run import live
 
@@ -262,11 +285,12 @@ class App:
         if run is not None and run.status.ended:
             self.metrics.ran(run)
             await asyncio.shield(self.engine.ended(run))
+            await asyncio.shield(self.talk.ended(run))
         return run
 
     def _lane_of(self, run: Run) -> Lane:
         """Return which provider a run will ask first, as its routine stands now."""
-        routine = self.engine.routines.get(run.routine)
+        routine = routine_of(self.config) if run.routine == ASK else self.engine.routines.get(run.routine)
         name = (routine and routine.run.provider) or self.config.provider
         if name not in self.config.provider_names:  # it was taken out of the config meanwhile
             return Lane(name=name)
@@ -339,6 +363,7 @@ class App:
             memory=self.memory,
             purse=self.purse,
             approvals=self.approvals,
+            talk=self.talk,
             forgetting=Forgetting(self.memory, clock=self.clock.now, out_of_reach=self._out_of_reach()),
         )
 

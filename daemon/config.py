@@ -269,6 +269,39 @@ User: TypeAlias = Annotated[int, BeforeValidator(_user), Field(ge=0)]
 Group: TypeAlias = Annotated[int, BeforeValidator(_group), Field(ge=0)]
 
 
+class AskConfig(Table):
+    """What answers `agentctl ask`."""
+
+    provider: Name | None = None
+    """A [providers.NAME]; by default the one named at the top."""
+    model: Name | None = None
+    """Another model of that provider."""
+    fallback: Items[Name] = ()
+    """Providers to go on with when the first one fails."""
+    tools: Items[Name] = (
+        "sysinfo",
+        "self_info",
+        "file_read",
+        "file_list",
+        "git",
+        "memory_recall",
+        "memory_expand",
+        "skill",
+        "shell",
+    )
+    """What it may look with; the policy judges each call."""
+    auto_route: bool = True
+    """Ask the model whether a message belongs to a run under way."""
+    timeout: SomeDuration = timedelta(minutes=10)
+    """Active time of one answer."""
+    max_iterations: Annotated[int, Field(ge=1)] = 10
+    """Model calls for one answer."""
+    tokens: int | None = Field(default=None, ge=1)
+    """What one answer may use, input and output together."""
+    usd: Dollars | None = None
+    """Likewise in US dollars."""
+
+
 class ControlConfig(Table):
     """Who besides its own user and root may speak to the daemon."""
 
@@ -381,6 +414,7 @@ class Config(Table):
     targets: dict[str, TargetConfig] = Field(default_factory=dict)
     budget: BudgetConfig = BudgetConfig()
     daemon: DaemonConfig = DaemonConfig()
+    ask: AskConfig = AskConfig()
     control: ControlConfig = ControlConfig()
     incidents: IncidentsConfig = IncidentsConfig()
     hooks: HooksConfig = HooksConfig()
@@ -538,9 +572,12 @@ def load_config(path: Path) -> Config:
 
 
 def _known_provider(config: Config) -> Iterator[Conflict]:
-    if config.provider not in config.provider_names:
-        hint = did_you_mean(config.provider, config.provider_names)
-        yield Conflict("provider", "no such provider in [providers]", config.provider, hint)
+    wanted = [("provider", config.provider), ("ask.provider", config.ask.provider)]
+    wanted += [(f"ask.fallback[{place}]", name) for place, name in enumerate(config.ask.fallback)]
+    for key, name in wanted:
+        if name is not None and name not in config.provider_names:
+            hint = did_you_mean(name, config.provider_names)
+            yield Conflict(key, "no such provider in [providers]", name, hint)
 
 
 def _sound_names(config: Config) -> Iterator[Conflict]:
@@ -638,7 +675,7 @@ def _embedder_complete(config: Config) -> Iterator[Conflict]:
 
 
 RULES = (
-    Rule(("provider", "providers.*"), _known_provider),
+    Rule(("provider", "providers.*", "ask.provider", "ask.fallback"), _known_provider),
     Rule(("providers.*",), _sound_names),
     Rule(("providers.*.kind", "providers.*.model"), _model_where_needed),
     Rule(("providers.*.kind", "providers.*.base_url"), _address_where_needed),

@@ -87,6 +87,10 @@ class Events:
             self._followers.add(follower)
         return follower
 
+    def watched(self, run_id: str) -> bool:
+        """Tell whether somebody follows this very run."""
+        return any(follower.run_id == run_id for follower in self._followers)
+
     def close(self) -> None:
         """End every follower, and at once whoever comes later."""
         self._closed = True

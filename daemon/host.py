@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from daemon import archive
-from daemon.agent import Agent, Hands, Limits, Persona, PromptContext, Transcript
+from daemon.agent import Agent, Hands, Limits, NobodyToAsk, Persona, PromptContext, Transcript
 from daemon.approvals import Approvals
 from daemon.approvals.desk import Desk
 from daemon.chain import Providers
@@ -53,7 +53,9 @@ from daemon.sandbox import Ladder
 from daemon.screen import Screen
 from daemon.store import Journal
 from daemon.summary import ANSWER_TOKENS, PATIENCE, question, summary_of, with_summary
+from daemon.talk import ASK, Past, Talk
 from daemon.tools import shell
+from daemon.tools.subagent import SUBAGENT
 
 BEGUN = 256  # definitions kept parsed: those of the routines that run often
 log = structlog.get_logger()
@@ -84,6 +86,7 @@ class Rooms(Protocol):
     registry: FunctionRegistry
     outbox: Outbox
     approvals: Approvals
+    talk: Talk
 
 
 class _PolicyInForce:
@@ -126,6 +129,11 @@ class RunHost:
     def redact(self, text: str) -> str:
         return self._rooms.secrets.redact(text)
 
+    async def end_children(self, run: Run) -> None:
+        """Cancel what is left of a run's sub-agents."""
+        for child in await self.journal.children(SUBAGENT, run.id):
+            await self.journal.request_cancel(child.id)
+
     def wake_outbox(self) -> None:
         self._rooms.outbox.wake()
 
@@ -146,13 +154,13 @@ class RunHost:
         self._begun[run.definition] = routine
         return routine
 
-    def hands_for(self, run: Run) -> Hands:
+    def hands_for(self, run: Run, routine: Routine) -> Hands:
         """Return hands that gather: every tool there is, as far as the policy allows it."""
         return Hands(
             registry=self._rooms.registry,
             executor=self._executor,
             policy=self._policy,
-            context=self._tool_context(run),
+            context=self._tool_context(run, routine),
             offered=self._rooms.registry.names(),
             redact=self.redact,
             desk=self._desk(run),
@@ -160,13 +168,13 @@ class RunHost:
             stamp=self._stamp,
         )
 
-    def hands_for_gate(self, run: Run) -> Hands:
+    def hands_for_gate(self, run: Run, routine: Routine) -> Hands:
         """Return hands for the command of a gate: judged like any call of the shell, but they tell the exit code."""
         return Hands(
             registry=self._gate_tools,
             executor=self._gate_executor,
             policy=self._policy,
-            context=self._tool_context(run),
+            context=self._tool_context(run, routine),
             offered=self._gate_tools.names(),
             redact=self.redact,
             desk=self._desk(run),
@@ -177,9 +185,11 @@ class RunHost:
         """Return the agent of this run; one that was begun goes on from its steps."""
         spec, rooms = routine.run, self._rooms
         provider, *fallback = self._metered(run, routine)
-        offered = rooms.registry.names([*spec.tools, "finish"]) if spec.mode == "agent" else []
+        always = () if run.trigger == ASK else ("finish",)
+        offered = rooms.registry.names([*spec.tools, *always]) if spec.mode == "agent" else []
         # the facts gathered before are steps, too
         fresh = not any(step.kind is StepKind.PROMPT for step in record.steps)
+        past = await rooms.talk.history(run) if run.trigger == ASK and fresh else Past()
         return Agent(
             provider,
             rooms.registry,
@@ -187,7 +197,7 @@ class RunHost:
             self._policy,
             record,
             context=await self._prompt(run, routine, offered, fresh=fresh),
-            tool_context=self._tool_context(run),
+            tool_context=self._tool_context(run, routine),
             offered=offered,
             required_tools=spec.required_tools,
             limits=Limits(
@@ -207,8 +217,18 @@ class RunHost:
             desk=self._desk(run),
             screen=self._screen(run),
             stamp=self._stamp,
-            taint=run.taint,
+            taint=worse(await self._taint(run), Taint.TAINTED if past.tainted else Taint.NONE),
+            said=past.said,
+            inbox=rooms.talk.inbox,
+            watched=lambda: self.events.watched(run.id),
         )
+
+    async def _taint(self, run: Run) -> Taint:
+        """Return what of strangers a run has in it before its first step: a sub-agent has what its parent had."""
+        if run.trigger != SUBAGENT:
+            return run.taint
+        given: Json = await self.journal.input_of(run.id) or {}
+        return worse(run.taint, Taint.TAINTED if given.get("tainted") else Taint.NONE)
 
     def _metered(self, run: Run, routine: Routine) -> list[LLMProvider]:
         """Return the models that a run may ask, each behind the meter of this run."""
@@ -219,7 +239,9 @@ class RunHost:
             for provider in rooms.providers.chain(routine)
         ]
 
-    def _desk(self, run: Run) -> Desk:
+    def _desk(self, run: Run) -> Desk | NobodyToAsk:
+        if run.trigger == SUBAGENT:
+            return NobodyToAsk()  # whoever it works for cannot wait with it
         return Desk(
             run,
             self.journal,
@@ -235,9 +257,10 @@ class RunHost:
     def _stamp(self) -> Json:
         return {"policy": self._rooms.policy.hash}
 
-    def _tool_context(self, run: Run) -> ToolContext:
+    def _tool_context(self, run: Run, routine: Routine) -> ToolContext:
         language = self._rooms.config.agent.language
-        return ToolContext(run=run.id, routine=run.routine, workspace=self._workspace, language=language)
+        # the routine's own name: a sub-agent has no more rights than whom it works for
+        return ToolContext(run=run.id, routine=routine.name, workspace=self._workspace, language=language)
 
     async def _prompt(self, run: Run, routine: Routine, offered: Sequence[str], *, fresh: bool) -> PromptContext:
         """Return what the prompt is made of; the prompt of a resumed run is in its journal and costs nothing here."""
@@ -247,13 +270,14 @@ class RunHost:
             workspace=self._workspace,
             now=self.now(),
             zone=ZoneInfo(routine.trigger.timezone) if routine.trigger.timezone else rooms.zone,
-            routine=routine.name,
+            routine="" if run.trigger == ASK else routine.name,
             silent_token=routine.run.silent_token or "",
             sections=routine.run.sections,
         )
         if not fresh:
             return context
-        last = await self.journal.last(run.routine, statuses={Status.SUCCEEDED}, before=run.id)
+        alone = run.trigger in (ASK, SUBAGENT)  # the runs before it have nothing to do with it
+        last = None if alone else await self.journal.last(run.routine, statuses={Status.SUCCEEDED}, before=run.id)
         told = Briefing("", "", tainted=False)
         if routine.run.memory != "none":
             told = await rooms.memory.briefing(run.goal, f"routine:{routine.name}:approach", exclude_run=run.id)

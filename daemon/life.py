@@ -22,6 +22,7 @@ from daemon.notify import Notifier
 from daemon.recollection import retention_of
 from daemon.reload import Reloads, zone_bell
 from daemon.store.retention import Keep
+from daemon.tools.subagent import SUBAGENT
 from daemon.upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -156,7 +157,10 @@ async def once(app: App, name: str) -> Run:
 async def _left_over(app: App) -> list[Run]:
     """Return the runs of an earlier process that are still worth going on with; the others end as interrupted."""
     going_on = []
+    await app.talk.open()
     for run in await app.journal.recover(app.owner):
+        if run.trigger == SUBAGENT:
+            continue  # its parent takes it up again
         try:
             routine = await app.host.routine_of(run)
         except DaemonError:

@@ -311,6 +311,8 @@ class ToolContext:
     """The run has read what strangers wrote: its calls are judged the more strictly."""
     approved: str = ""
     """The id of the approval that a person gave for this very call; empty where none was needed."""
+    call: str = ""
+    """The call's place in the run: the same one after a crash."""
 
     def permits(self, verdict: Verdict) -> bool:
         """Tell whether a call that the policy judges so may run here."""

@@ -24,6 +24,7 @@ from daemon.events import Events, end_of, of_step, waiting_of
 from daemon.gather import EVENTS, closed_by, closed_by_command, for_each_file, gather, told_by, values_of, with_facts
 from daemon.models import FunctionCall, Reply, Run, Status, Step, Taint, ToolResult, Usage, worse
 from daemon.routines import Gate
+from daemon.tools.subagent import SUBAGENT
 
 if TYPE_CHECKING:
     from daemon.agent import Agent, Hands
@@ -89,11 +90,12 @@ class Host(Protocol):
     async def routine_of(self, run: Run) -> Routine:
         """Return the routine as the run began it; DaemonError if this version cannot read it."""
 
-    def hands_for(self, run: Run) -> Hands: ...
-    def hands_for_gate(self, run: Run) -> Hands:
+    def hands_for(self, run: Run, routine: Routine) -> Hands: ...
+    def hands_for_gate(self, run: Run, routine: Routine) -> Hands:
         """Hands whose `shell` tells the exit code."""
 
     async def agent_for(self, run: Run, routine: Routine, record: Recorder, deadline: float) -> Agent: ...
+    async def end_children(self, run: Run) -> None: ...
     async def archive(self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]) -> Usage: ...
 
 
@@ -150,11 +152,11 @@ async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
     try:
         async with asyncio.timeout_at(deadline) as clock:
             gate = Gate() if run.trigger in UNGATED else routine.gate
-            hands = host.hands_for_gate(run)
+            hands = host.hands_for_gate(run, routine)
             if reason := await closed_by_command(gate, hands=hands, steps=steps, record=record.append):
                 return await _end(run, routine, Status.SKIPPED, host, detail=reason)
             before = await _values_before(run, routine, host)
-            hands, given = host.hands_for(run), await _input_of(run, host)
+            hands, given = host.hands_for(run, routine), await _input_of(run, host)
             wanted = for_each_file(routine.gather, run.trigger, given)
             facts = await gather(wanted, hands=hands, steps=steps, record=record.append, before=before)
             if reason := closed_by(gate, facts, before):
@@ -260,6 +262,8 @@ async def _end(
         usage=spent,
         iterations=reply.iterations if reply else run.iterations,
     )
+    if routine and SUBAGENT in routine.run.tools:
+        await host.end_children(run)
     zone = (routine and routine.trigger.timezone) or host.zone
     run = await host.journal.end(run, deliveries_for(run, routine.deliver if routine else ()), zone=zone)
     host.events.publish(run.id, end_of(run))

@@ -37,6 +37,8 @@ def provenance(tool: str, value: Any) -> Taint:
     """Return what a result of this tool does to a run."""
     if tool in OURS:
         return Taint.NONE
+    if tool == "subagent":  # its report is as clean as what it has read
+        return Taint.TAINTED if not isinstance(value, dict) or value.get("untrusted") else Taint.NONE
     if tool in ("memory_recall", "memory_expand"):
         recalled = value if isinstance(value, list) else []
         return Taint.TAINTED if any(each.get("untrusted") for each in recalled) else Taint.NONE

@@ -81,7 +81,7 @@ class House:
     def context(self, run):
         return ToolContext(run=run.id, routine=run.routine, workspace=Path("/nowhere"))
 
-    def hands_for(self, run):
+    def hands_for(self, run, routine):
         return Hands(
             registry=self.registry,
             executor=ToolExecutor(self.registry),
@@ -91,8 +91,8 @@ class House:
             redact=self.redact,
         )
 
-    def hands_for_gate(self, run):
-        return self.hands_for(run)
+    def hands_for_gate(self, run, routine):
+        return self.hands_for(run, routine)
 
     async def agent_for(self, run, routine, record, deadline):
         offered = [*routine.run.tools, "finish"] if routine.run.mode == "agent" else []
@@ -385,7 +385,7 @@ async def test_a_cancel_in_the_moment_of_taking_leaves_no_row_that_says_running(
 async def test_a_fault_of_our_own_ends_the_run_in_a_line_instead_of_leaving_it_running(journal):
     house = House(journal, ["never"])
 
-    def broken(run):
+    def broken(run, routine):
         raise ZeroDivisionError("oops")
 
     house.hands_for = broken

@@ -5,9 +5,20 @@ starts or ends (run).
 """
 
 from daemon.agent.agent import Agent
-from daemon.agent.hands import Hands, Parked, Ruling
+from daemon.agent.hands import Hands, NobodyToAsk, Parked, Ruling
 from daemon.agent.loop import Limits
 from daemon.agent.prompt import Persona, PromptContext, render
 from daemon.agent.transcript import Transcript
 
-__all__ = ["Agent", "Hands", "Limits", "Parked", "Persona", "PromptContext", "Ruling", "Transcript", "render"]
+__all__ = [
+    "Agent",
+    "Hands",
+    "Limits",
+    "NobodyToAsk",
+    "Parked",
+    "Persona",
+    "PromptContext",
+    "Ruling",
+    "Transcript",
+    "render",
+]

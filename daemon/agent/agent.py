@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import structlog
 
@@ -19,17 +19,41 @@ from daemon.agent.hands import Desk, Hands, Judge, NobodyToAsk, NoPolicy, NoScre
 from daemon.agent.loop import Limits, converse
 from daemon.agent.prompt import Persona, PromptContext, join, render
 from daemon.agent.transcript import PendingCall, Transcript, llm_step
-from daemon.errors import Overloaded, ProviderError, Retryable
-from daemon.models import Json, LLMMessage, LLMResponse, Reply, Step, StepKind, Taint, ToolContext, worse
-
-log = structlog.get_logger()
+from daemon.errors import ContextOverflow, Overloaded, ProviderError, Retryable
+from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Reply, Step, StepKind, Taint, ToolContext, worse
 
 if TYPE_CHECKING:
     from daemon.functions import FunctionRegistry
     from daemon.memory import Memory
     from daemon.providers import LLMProvider
 
+T = TypeVar("T")
+log = structlog.get_logger()
+RESTARTS = 2  # times that a conversation may outgrow the model before the run fails
 NEVER = 10 * 365 * 86400.0  # seconds; a deadline for callers that have none
+
+
+class Message(Protocol):
+    """What somebody said to a run under way."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def text(self) -> str: ...
+
+
+class Inbox(Protocol):
+    """Where messages to runs under way lie."""
+
+    def take(self, run: str, heard: set[int]) -> Sequence[Message]:
+        """Take out what a run has not heard."""
+
+
+class _Deaf:
+    """For an agent to which nobody speaks but its caller."""
+
+    def take(self, run: str, heard: set[int]) -> Sequence[Message]:
+        return ()
 
 
 class _Kept:
@@ -47,8 +71,9 @@ class Agent:
 
     `journal` keeps the steps; `steps` are those of an earlier attempt, which the next `process_message` goes on from.
     `desk` is where calls lie that a person has to allow, `screen` looks at what calls bring, `taint` is what the
-    conversation holds of strangers before it begins. `deadline` is in the event loop's time. `fallback` are providers
-    to try, in order, when one fails for good.
+    conversation holds of strangers before it begins, `said` what people and the agent have said before. From `inbox`
+    come messages while it is under way; while it is `watched`, answers are emitted piece by piece. `deadline` is in the
+    event loop's time. `fallback` are providers to try, in order, when one fails for good.
     """
 
     def __init__(
@@ -74,6 +99,9 @@ class Agent:
         screen: Screen | None = None,
         stamp: Callable[[], Json] = dict,
         taint: Taint = Taint.NONE,
+        said: Sequence[LLMMessage] = (),
+        inbox: Inbox | None = None,
+        watched: Callable[[], bool] = lambda: False,
     ) -> None:
         from daemon.functions import FunctionRegistry, ToolExecutor
 
@@ -84,6 +112,7 @@ class Agent:
         self.emit, self.redact = emit, redact
         self.desk, self.screen, self.stamp = desk or NobodyToAsk(), screen or NoScreen(), stamp
         self.transcript = Transcript(steps, taint)
+        self.inbox, self.watched, self._said = inbox or _Deaf(), watched, said
         self.start = 0
         self._system_prompt = system_prompt
         self._offered = offered
@@ -109,6 +138,31 @@ class Agent:
             self.start = self.transcript.iterations
             await self._open(text, about or text, taint)
         return await converse(self)
+
+    async def process_message_stream(
+        self, text: str, events: Callable[[Json], None], *, about: str | None = None
+    ) -> Reply:
+        """Answer like `process_message`, handing over what happens: thinking, deltas, calls and their results."""
+        before = self.emit, self.watched
+        self.emit, self.watched = events, lambda: True
+        try:
+            return await self.process_message(text, about=about)
+        finally:
+            self.emit, self.watched = before
+
+    async def parse_message(self, sender: str, timestamp: datetime, content: str) -> list[Json]:
+        """Return the records that a message holds, as JSON objects; the conversation is untouched. ValueError."""
+        stamp = f"{timestamp:%Y-%m-%d %H:%M %Z}".strip()
+        return await self.extract(f"[{sender}, {stamp}]\n{content}", list[Json])
+
+    async def extract(self, text: str, schema: type[T]) -> T:
+        """Return what a text says in the form of a schema, any type that pydantic knows; the conversation is untouched.
+
+        An answer that does not fit is put to the model once more with its faults. Raises ValueError for a second one.
+        """
+        from daemon.agent.extraction import extract
+
+        return await extract(self._ask_aside, text, schema, self.language)
 
     @property
     def history(self) -> list[LLMMessage]:
@@ -194,6 +248,8 @@ class Agent:
             )
             sections = {"system": self._system_prompt} if self._system_prompt else render(context)
             body: Json = {"system": join(sections), "sections": {name: len(part) for name, part in sections.items()}}
+            if self._said:
+                body["history"] = [{"role": each.role, "content": each.content} for each in self._said]
             body |= {"functions": functions, "provider": self.provider.name, "model": self.provider.model_name}
             said = worse(said, self.transcript.taint)
             body |= {"boundary": boundary} | ({"taint": said.value} if said else {})
@@ -212,6 +268,11 @@ class Agent:
             try:
                 response = await self._ask(self.provider, begin)
                 break
+            except ContextOverflow:
+                if self.transcript.restarts >= RESTARTS:
+                    raise
+                self.begin_afresh()
+                return
             except ProviderError as error:
                 following = self._chain.index(self.provider) + 1
                 if following >= len(self._chain):
@@ -267,6 +328,7 @@ class Agent:
                     temperature=limits.temperature,
                     max_tokens=limits.max_tokens,
                     routine=self.context.routine or None,
+                    on_chunk=self._tell if self.watched() else None,
                 )
             except Retryable as error:
                 wait = error.retry_after if error.retry_after is not None else limits.backoff * 2**limits.attempts
@@ -295,6 +357,36 @@ class Agent:
             allowance=allowance,
             taint=lambda: self.transcript.taint,
         )
+
+    def _tell(self, chunk: Chunk) -> None:
+        """Hand on a piece of an answer; what looks like a secret only when it is whole cannot be seen here yet."""
+        if chunk.delta:
+            self.emit({"type": "delta", "text": self.redact(chunk.delta)})
+
+    async def _ask_aside(self, messages: Sequence[LLMMessage]) -> str:
+        """Ask the model something that is no part of the conversation."""
+        deadline = asyncio.get_running_loop().time() + NEVER if self.deadline is None else self.deadline
+        from daemon.providers.retry import ask
+
+        answer = await ask(self.provider, messages, deadline=deadline, attempts=self.limits.attempts)
+        return self._clean(answer).content
+
+    def listen(self) -> bool:
+        """Take in what people have said meanwhile; tell whether they have said anything."""
+        messages = self.inbox.take(self._tool_context.run, self.transcript.heard)
+        for message in messages:
+            body: Json = {"text": message.text, "source": "told", "told": message.id}
+            self._note(Step(kind=StepKind.MESSAGE, iteration=self.transcript.iterations, body=body))
+        return bool(messages)
+
+    def begin_afresh(self) -> None:
+        """Go on from a summary, as the conversation has outgrown the model."""
+        from daemon.agent.afresh import digest
+
+        text = digest(self.transcript, self.language)
+        log.warning("agent.began_afresh", iteration=self.transcript.iterations)
+        body: Json = {"text": text, "source": "afresh"}
+        self._note(Step(kind=StepKind.MESSAGE, iteration=self.transcript.iterations, body=body))
 
     def nudge(self, text: str) -> None:
         """Remind a model that said nothing."""

@@ -255,9 +255,7 @@ class Hands:
             return ToolResult(ok=False, text=self.redact(plan.refusal)), 0.0
         clock = asyncio.get_running_loop().time
         begin = clock()
-        context = self.context
-        if plan.taint or plan.approval:
-            context = replace(context, tainted=bool(plan.taint), approved=plan.approval)
+        context = replace(self.context, tainted=bool(plan.taint), approved=plan.approval, call=plan.key)
         result = await self.executor.run(plan.call, context)
         for _ in range(self.tool_retries if plan.repeatable else 0):
             if result.ok or not result.transient:

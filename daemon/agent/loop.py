@@ -65,6 +65,8 @@ class Conversation(Protocol):
 
     async def ask(self) -> None: ...
     async def act(self, pending: Sequence[PendingCall], allowance: int) -> None: ...
+    def listen(self) -> bool: ...
+    def begin_afresh(self) -> None: ...
     def nudge(self, text: str) -> None: ...
     def flush(self) -> None: ...
 
@@ -77,6 +79,10 @@ async def converse(talk: Conversation) -> Reply:
             judged = sum(not call.started for call in pending)
             done = len(transcript.calls) - (len(pending) - judged)
             await talk.act(pending, talk.limits.max_tool_calls - done)
+        elif talk.listen():
+            continue  # even a final answer is not the last word to somebody who has just spoken
+        elif _outgrown(transcript):
+            talk.begin_afresh()
         elif reply := settle(talk):
             talk.flush()
             return reply
@@ -129,6 +135,13 @@ def _answered(talk: Conversation, answer: LLMResponse) -> Reply | None:
     if talk.transcript.nudges:
         return _reply(talk, "", Status.FAILED, detail="the model answered twice with neither text nor a call")
     return None
+
+
+def _outgrown(transcript: Transcript) -> bool:
+    """Tell whether the model has stopped for want of room, and may be given a shorter conversation once."""
+    answer = transcript.last
+    full = answer is not None and answer.finish_reason == "context" and transcript.messages[-1].role == "assistant"
+    return full and transcript.restarts == 0
 
 
 def _stalled(transcript: Transcript) -> bool:
@@ -202,4 +215,4 @@ def _too_dear(transcript: Transcript, budget: int | None) -> bool:
     coming = last.input + last.output
     if not coming:
         coming = sum(len(message.content) for message in transcript.messages) // CHARACTERS_PER_TOKEN
-    return transcript.usage.total + coming > budget
+    return transcript.usage.total + transcript.elsewhere + coming > budget

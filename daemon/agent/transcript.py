@@ -2,8 +2,9 @@
 
 Theory of operation: the journal's steps are the only truth. A live run and a run resumed after kill -9 both hold a
 Transcript, grown step by step with `add`; whatever is asked of it (the messages for the model, the calls still without
-a result, the counters that limits look at) follows from the steps alone. Nothing is ever taken back or shortened:
-several vendors verify that a conversation only grows, and all of them cache by its prefix.
+a result, the counters that limits look at) follows from the steps alone. Nothing is taken back or shortened:
+several vendors verify that a conversation only grows, and all of them cache by its prefix. Only one that has outgrown
+its model begins afresh, from a summary that is a step like any other.
 
 Steps of iteration 0 are the gather: their calls and results are facts of the goal message, not messages of their own.
 
@@ -60,6 +61,12 @@ class Transcript:
         self.nudges = 0
         self.notes: list[str] = []
         """What a person should know of the answers."""
+        self.elsewhere = 0
+        """Tokens that sub-agents have used."""
+        self.heard: set[int] = set()
+        """The messages of people that came while it was under way, by their number in the journal."""
+        self.restarts = 0
+        """How often it began afresh because it had outgrown the model."""
         self.gathered: dict[str, Json] = {}
         """Results of the gather by call id."""
         self._open: dict[str, PendingCall] = {}
@@ -77,9 +84,15 @@ class Transcript:
                 self.frozen = step.body
                 self.functions = step.body.get("functions") or None
                 self.messages.append(LLMMessage(role="system", content=step.body["system"]))
+                self.messages += [LLMMessage(**said) for said in step.body.get("history", ())]
             case StepKind.MESSAGE:
+                if step.body.get("source") == "afresh":
+                    self.restarts += 1
+                    del self.messages[1:]
                 self.messages.append(LLMMessage(role="user", content=step.body["text"]))
                 self.nudges += step.body.get("source") == "nudge"
+                if number := step.body.get("told"):
+                    self.heard.add(number)
             case StepKind.FAILOVER:
                 self.provider = step.body["to"]
             case StepKind.LLM:
@@ -116,6 +129,7 @@ class Transcript:
         if step.iteration == 0:
             self.gathered[str(step.call_id)] = step.body
             return
+        self.elsewhere += step.body.get("spent", 0)
         pending = self._open.pop(str(step.call_id))
         text = step.body["text"]
         if step.body.get("taint") and self.frozen and (boundary := self.frozen.get("boundary")):
@@ -232,6 +246,8 @@ def result_step(key: str, call: FunctionCall, iteration: int, result: ToolResult
     body: Json = {"tool": call.name, "ok": result.ok, "text": result.text, "seconds": round(seconds, 3)}
     if result.taint:
         body["taint"] = result.taint.value
+    if call.name == "subagent" and isinstance(result.value, dict):
+        body["spent"] = result.value["tokens"]
     if iteration == 0 and result.value is not None:
         body["value"] = result.value  # gates and the next report compare it
     return Step(kind=StepKind.RESULT, iteration=iteration, call_id=key, body=body)

@@ -43,6 +43,8 @@ RUN_OR_ROUTINE = (
     {"metavar": "RUN", "help": "a run's id, its end is enough; a routine: its last run; or last"},
 )
 APPROVAL = (("approval",), {"metavar": "ID", "help": "an approval's id; its end is enough"})
+TEXT = (("text",), {"metavar": "TEXT", "nargs": "*", "help": "what to say, as it is; without it: what a pipe brings"})
+DETACH = (("--detach",), {"action": "store_true", "help": "print the run's id and do not wait"})
 FULL = (("--full",), {"action": "store_true", "help": "fold nothing"})
 
 
@@ -138,8 +140,17 @@ VERBS = {
         verbs.run,
         "run a routine now, and print its report",
         ROUTINE,
-        (("--detach",), {"action": "store_true", "help": "print the run's id and do not wait"}),
+        DETACH,
     ),
+    "ask": Verb(
+        verbs.ask,
+        "ask the agent something, in a conversation that goes on",
+        TEXT,
+        (("--session",), {"metavar": "NAME", "help": "which conversation; default: one that all share"}),
+        (("--new",), {"action": "store_true", "help": "begin it anew, and take this for no run under way"}),
+        DETACH,
+    ),
+    "tell": Verb(verbs.tell, "tell a run something; an ended one is asked anew", RUN, TEXT, DETACH),
     "runs": Verb(
         verbs.runs,
         "past and present runs",

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 EFFECTS = {"allow": "allowed", "deny": "denied", "ask": "not allowed unasked,"}
+# Where messages come from that are not the task.
+SOURCES = {"told": "told by a person", "nudge": "reminded", "afresh": "began afresh, as it had outgrown the model"}
 FOLDED = 3  # lines of a result that are shown without --full
 CHARACTERS_PER_TOKEN = 4  # the usual estimate for Latin text; the model's own count stands below it
 
@@ -119,7 +121,7 @@ def _step(page: Page, step: Mapping[str, Any], calls: Mapping[str, Any], begin: 
             text = one_line(f"{body.get('from')} gave no answer, {body.get('to')} is asked: {body.get('reason', '')}")
             _entry(page, step, begin, f"{page.sign('warn')} {page.safe(text)}")
         case "message" if body.get("source") not in (None, "goal"):
-            _entry(page, step, begin, f"{page.sign('ok')} told by {body['source']}")
+            _entry(page, step, begin, f"{page.sign('ok')} {SOURCES.get(body['source'], body['source'])}")
             _text(page, body.get("text") or "", full=full, indent=_INDENT)
 
 

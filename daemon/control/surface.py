@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from daemon.routines import Routine
     from daemon.schedule import Schedule
     from daemon.store import Journal, RoutineState
+    from daemon.talk import Talk
 
 
 class Engine(Protocol):
@@ -88,6 +89,7 @@ class Surface:
     """Why a routine does not start on this machine; empty if it does."""
     log_file: Path | None = None
     approvals: Approvals | None = None
+    talk: Talk | None = None
     memory: Memory | None = None
     purse: Purse | None = None
     forgetting: Forgetting | None = None

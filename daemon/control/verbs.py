@@ -540,6 +540,20 @@ def logs(call: Call) -> int:
     return read(call.rest, Path(file) if file else None)
 
 
+def ask(call: Call) -> int:
+    """Put a message to the agent."""
+    from daemon.control import ask as speaking
+
+    return speaking.ask(call)
+
+
+def tell(call: Call) -> int:
+    """Tell a run something."""
+    from daemon.control import ask as speaking
+
+    return speaking.tell(call)
+
+
 def top(call: Call) -> int:
     """Show how things are until somebody has seen enough."""
     from daemon.control import top as screen

@@ -51,6 +51,7 @@ TOOLS: Mapping[str, Tool] = {
     "sysinfo": Tool(),
     "self_info": Tool(),
     "finish": Tool(),
+    "subagent": Tool(),  # what it does is judged call by call, by the rules of whom it works for
 }
 # Programs that run whatever they are told to: a rule that allows one of them by name alone allows everything.
 RUN_ANYTHING = listed("""

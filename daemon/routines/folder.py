@@ -14,7 +14,7 @@ from daemon.routines.chains import circles, tangled
 from daemon.routines.routine import Definition, Routine
 from daemon.routines.rules import RULES
 
-RESERVED = ("ask",)
+RESERVED = ("ask", "subagent")
 
 
 def load_routine(path: Path, *, rules: Sequence[Rule[Definition]] = ()) -> Routine:

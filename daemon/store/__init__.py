@@ -8,7 +8,18 @@ Not in this room: when a slot is due, what a run does, how a report is sent, wha
 
 from daemon.store.database import Database
 from daemon.store.incidents import Alerting
-from daemon.store.journal import Claim, Journal, RoutineState, SlotRow, Streak
+from daemon.store.journal import Claim, Journal, RoutineState, SlotRow, Streak, Told
 from daemon.store.lock import StateLock, lock_state
 
-__all__ = ["Alerting", "Claim", "Database", "Journal", "RoutineState", "SlotRow", "StateLock", "Streak", "lock_state"]
+__all__ = [
+    "Alerting",
+    "Claim",
+    "Database",
+    "Journal",
+    "RoutineState",
+    "SlotRow",
+    "StateLock",
+    "Streak",
+    "Told",
+    "lock_state",
+]

@@ -22,13 +22,17 @@ from daemon.store.runstore import RunStore
 from daemon.store.slots import Claim, RoutineState, SlotRow, Slots
 from daemon.store.spending import Spending
 from daemon.store.streaks import Streak, Streaks
+from daemon.store.told import Messages, Told
 
-__all__ = ["Claim", "Day", "Journal", "RoutineState", "SlotRow", "Streak"]
+__all__ = ["Claim", "Day", "Journal", "RoutineState", "SlotRow", "Streak", "Told"]
 
 
-class Journal(Slots, Occasions, Approvals, Streaks, Days, Deliveries, Spending, Quarantine, Audit, Measures, RunStore):
+class Journal(
+    Slots, Occasions, Approvals, Streaks, Days, Messages, Deliveries, Spending, Quarantine, Audit, Measures, RunStore
+):
     """The record of slots, events (occasions.py), runs and steps, what they wait for (approvals.py), deliveries
-    (outbox.py), money (spending.py), what was kept from models (quarantine.py) and of all calls (audit.py)."""
+    (outbox.py), messages (told.py), money (spending.py), what was kept from models (quarantine.py) and of
+    all calls (audit.py)."""
 
     def remember(self, key: str, value: str) -> asyncio.Future[None]:
         """Keep a small fact over restarts."""

@@ -324,6 +324,19 @@ class ApprovalRow(Table, table=True):
     actor: str = _column(Text, "''", default="")
 
 
+class ToldRow(Table, table=True):
+    """What a person told a run that was under way."""
+
+    __tablename__ = "told"
+    __table_args__ = (Index("told_event", "run_id", "event", unique=True),)
+
+    id: int | None = _column(Integer, primary_key=True, default=None)
+    run_id: str = _column(Text, foreign_key="run.id", ondelete="CASCADE")
+    event: str = _column(Text)
+    text: str = _column(Text)
+    at: datetime = _column(Moment)
+
+
 class QuarantineRow(Table, table=True):
     """What the injection check kept from the models."""
 

@@ -142,7 +142,7 @@ class House:
     def desk(self, run: Run) -> Desk:
         return Desk(run, self.journal, lambda: self.policy, self.approvals.remembered, now=self.now)
 
-    def hands_for(self, run: Run) -> Hands:
+    def hands_for(self, run: Run, routine: Routine) -> Hands:
         return Hands(
             registry=self.registry,
             executor=ToolExecutor(self.registry),
