@@ -30,7 +30,7 @@ git show       TEXT*
                COMMITS PRETTY CHANGES -t -c
 git shortlog   TEXT*
                COMMITS -nsec -w?WORD --summary --numbered --email --group=TEXT --format=FORMAT
-git rev-list   TEXT+
+git rev-list   TEXT*
                COMMITS PRETTY --count --objects --disk-usage[=WORD] --timestamp --quiet
 git rev-parse  TEXT*
                -q --short[=NUM] --abbrev-ref[=WORD] --verify --quiet --symbolic --symbolic-full-name --show-toplevel
@@ -80,8 +80,8 @@ _FRAGMENTS = {
         --inter-hunk-context=NUM --function-context --exit-code --quiet --no-prefix --src-prefix=TEXT
         --dst-prefix=TEXT --no-ext-diff --no-textconv --cc --ws-error-highlight=WORD""",
     "REFS": """
-        -ai -v --list --sort=TEXT --format=FORMAT --contains=TEXT --no-contains=TEXT --merged=TEXT
-        --no-merged=TEXT --points-at=TEXT --color[=WORD] --no-color --column[=WORD] --no-column --ignore-case
+        -ai -v --list --sort=TEXT --format=FORMAT --contains=TEXT? --no-contains=TEXT? --merged=TEXT?
+        --no-merged=TEXT? --points-at=TEXT --color[=WORD] --no-color --column[=WORD] --no-column --ignore-case
         --omit-empty""",
 }
 

@@ -8,6 +8,7 @@ An allow-list is written as the manual writes a synopsis:
     -NUM            a number as an option: -20
     --long  --long=NUM  --long[=NUM]      likewise; a long option must be written in full
     --arg=TEXT+PATH                       an option that takes the next two words
+    --merged=TEXT?                        an option that takes the next word, if there is one
 
 and operands as a list of kinds, each with `?` (may be absent), `*` (any number) or `+` (one or more) after it, and with
 `=.` if the current folder is read when none is named. Options go by their full names, since what an abbreviation
@@ -35,6 +36,7 @@ _KINDS = {
         "TREE": r".+",
         "NAMES": r".*",  # a glob of the program's own that chooses which files of a tree it reads
         "NUM": r"[+-]?\d{1,18}(?:\.\d{1,18})?[A-Za-z%]{0,3}",
+        "COUNT": r"all|\+?\d{1,9}",
         "WIDTH": r"\d{1,4}",  # a wider line would only flood the output
         "WORD": r"[A-Za-z0-9_.,:=+-]*",
         "KEY": r"[0-9.,bdfgiMhnRrV]+",
@@ -93,6 +95,9 @@ class _Option:
     kinds: tuple[str, ...] = ()
     """Of its value; two only where both are the next words."""
     optional: bool = False
+    """Its value, if any, is joined to it."""
+    lenient: bool = False
+    """It does without its value where no word is left."""
 
     @property
     def wants(self) -> int:
@@ -172,7 +177,8 @@ class Table:
         elif item.startswith("--"):
             name, _, kind = item.partition("=")
             plain = name.rstrip("[")
-            self._long[plain] = _Option(plain, _kinds(kind.rstrip("]")), optional=name != plain)
+            kinds = _kinds(kind.rstrip("]?"))
+            self._long[plain] = _Option(plain, kinds, optional=name != plain, lenient=kind.endswith("?"))
         elif item[2:3] in (":", "?"):
             self._short[item[1]] = _Option(item[:2], _kinds(item[3:]), optional=item[2] == "?")
         else:
@@ -244,7 +250,7 @@ class Table:
 
 def _values(name: str, option: _Option, given: Sequence[Word]) -> list[tuple[str, str]]:
     """Return an option's values, each with its kind; raise Unreadable for values that do not fit."""
-    if len(given) < option.wants:
+    if len(given) < option.wants and not (option.lenient and not given):
         raise Unreadable(f"{name} {option.name} lacks its value", f"write {option.name}" + " VALUE" * option.wants)
     for kind, word in zip(option.kinds, given, strict=False):
         _refuse_misfit(name, kind, word, of=option.name)

@@ -190,10 +190,10 @@ ss          TEXT*
             --sctp --udp --dccp --raw --unix --tipc --vsock --xdp --mptcp --bpf --context --contexts --family=WORD
             --query=WORD --socket=WORD --tipcinfo --inet-sockopt
 journalctl  MATCH*
-            -krxaqem -b?WORD -n?WORD -N -NUM -S:DATE -U:DATE -u:UNIT -t:TEXT -p:WORD -g:TEXT -o:WORD -c:TEXT -F:WORD
+            -krxaqem -b?WORD -n?COUNT -N -NUM -S:DATE -U:DATE -u:UNIT -t:TEXT -p:WORD -g:TEXT -o:WORD -c:TEXT -F:WORD
             --system --user --merge --since=DATE --until=DATE --cursor=TEXT --after-cursor=TEXT --boot[=WORD]
             --unit=UNIT --user-unit=UNIT --identifier=TEXT --priority=WORD --facility=WORD --grep=TEXT
-            --case-sensitive[=WORD] --dmesg --output=WORD --output-fields=WORD --lines[=WORD] --reverse --show-cursor
+            --case-sensitive[=WORD] --dmesg --output=WORD --output-fields=WORD --lines[=COUNT] --reverse --show-cursor
             --utc --catalog --no-hostname --no-full --full --all --quiet --no-pager --pager-end --fields --field=WORD
             --list-boots --disk-usage --header --no-tail --verify
 systemctl   UNIT*
@@ -297,9 +297,12 @@ def _no_obsolete_key(parsed: Parsed) -> None:
 
 # Reads modules or the environment, or might never end; as a field (.env) a word is just a name.
 _JQ_WORDS = re.compile(
-    r"(?<![.\w$])(?:import|include|modulemeta|env|def|repeat|while|until|infinite)\b|\$ENV|\brecurse\s*\("
-    r"|\brange\s*\([^)]*(?:\d{7,}|[eE]\+?\d)|\*\s*(?:\d{5,}|\d+[eE])"
+    r"(?<![.\w$])(?:import|include|modulemeta|env|def|repeat|while|until|infinite|combinations|pow|exp10|exp2|exp)\b"
+    r"|\$ENV|\brecurse\s*\(|\*\s*(?:\d{4,}|\d+[eE])|\*[^*]*\*\s*\d{3,}"
 )
+# range(5), range(0; length), range(1; .n): how often it runs is known, or depends on the data.
+_JQ_END = r"\s*(?:-?\d{1,6}|(?:\.[\w.\[\]]*\s*\|\s*)?length|\.[\w.]+)\s*"
+_JQ_RANGE = re.compile(rf"\brange\s*\({_JQ_END}(?:;{_JQ_END}){{0,2}}\)")
 
 
 _LONGEST_FILTER = 1000
@@ -312,6 +315,8 @@ def _plain_filter(parsed: Parsed) -> None:
         if match := _JQ_WORDS.search(word.text):
             problem = f"jq {match[0]} is not allowed: it could read elsewhere, never end, or fill the memory"
             raise Unreadable(problem, "use plain filters")
+        if len(re.findall(r"\brange\b", word.text)) > min(1, len(_JQ_RANGE.findall(word.text))):
+            raise Unreadable("jq range is not allowed like this: it might never end", "write one range(N), or map")
 
 
 _WHO_AM_I = frozenset([(), ("am", "i"), ("am", "I")])
@@ -329,9 +334,9 @@ _SS_WORD = re.compile(
 
 
 def _ports_and_states(parsed: Parsed) -> None:
-    for word in parsed.operands:
-        if not _SS_WORD.fullmatch(word.text):
-            raise Unreadable(f"ss {word.text} might look a name up", "filter by state and by port number, like :22")
+    for text in (each for word in parsed.operands for each in word.text.split()):
+        if not _SS_WORD.fullmatch(text):
+            raise Unreadable(f"ss {text} might look a name up", "filter by state and by port number, like :22")
 
 
 _VERBS = listed("""

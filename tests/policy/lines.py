@@ -38,6 +38,11 @@ ip -4 addr show dev lo
 ip route show default
 ip -s link show lo
 ip -j addr | jq length
+ss -tln 'sport = :22'
+git branch --merged
+git branch --no-merged HEAD --list
+git rev-list --all --count
+jq '[range(0; length)]' data.json
 ss -tln
 ss -tulpn
 ss -tan state established
@@ -283,6 +288,13 @@ gdb ls
 busybox ls
 toybox ls
 sh
+jq -n '[range(pow(10;9))]'
+jq -n 'range(1000*1000*1000)'
+jq -n '[0,1]|combinations(40)'
+jq -n 'range(999999)|range(999999)'
+jq -n '"x"*9999*9999'
+journalctl -nf
+ss 'src = example.org'
 bash -c ls
 dash -c ls
 zsh -c ls
