@@ -44,6 +44,7 @@ clock.py timer.py bell.py errands.py notify.py   the time, an alarm, a changed f
 metrics.py      what is counted and measured, as Prometheus text
 upkeep.py       the journal looked through, old history let go
 backup.py transfer.py         what is known, out into a file and back in
+drafting/       for the person who writes the policy
 new.py          a routine file, written for a person
 webhooks.py     the door for strangers, opened when a routine wants one
 app.py          everything wired by hand

@@ -225,6 +225,9 @@ VERBS = {
         (("--yes",), {"action": "store_true", "help": "do not ask"}),
     ),
     "reject": Verb(verbs.reject, "refuse a call; its run goes on without it", APPROVAL),
+    "policy": Verb(
+        verbs.policy, "check, explain, test, backtest or suggest the policy, without a daemon too", raw=True
+    ),
     "quarantine": Verb(
         verbs.quarantine,
         "texts that were kept from the models",

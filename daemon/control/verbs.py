@@ -501,11 +501,18 @@ def import_(call: Call) -> int:
     _agentd(["import", *_with_places(call)])
 
 
-def _with_places(call: Call) -> list[str]:
+def policy(call: Call) -> int:
+    """Check, explain, test, backtest or suggest a policy: that of the daemon, if one answers."""
+    verb, rest = call.rest[:1], list(call.rest[1:])
+    at = rest.index("--") if "--" in rest else len(rest)
+    _agentd(["policy", *verb, *_with_places(call, rest[:at]), *rest[at:]])
+
+
+def _with_places(call: Call, rest: Sequence[str] | None = None) -> list[str]:
     """Return the words of the command line, with the state folder and config of the daemon, if one answers."""
     from contextlib import suppress
 
-    rest, told = list(call.rest), None
+    rest, told = list(call.rest if rest is None else rest), None
     with suppress(Unreachable):
         told = call.client.ask("GET", "/v1/status")
     for flag in ("state", "config"):

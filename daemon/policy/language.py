@@ -165,6 +165,12 @@ class RoutineTable(Table):
 
     tools: Items[Token] | None = None
     """Only these tools, by name or with *; `finish` always."""
+    commands: Items[Token] | None = None
+    """Only these commands of the tools shell and git, by their first words: `df`, `git log`."""
+    hosts: Items[Annotated[str, AfterValidator(_sound_host)]] | None = None
+    """Only these hosts of http_request."""
+    write: Items[Pattern] | None = None
+    """Only these files may be written."""
     limits: RoutineLimits = RoutineLimits()
     autonomy: Autonomy | None = None
     """A stricter preset than that of the file."""

@@ -9,7 +9,6 @@ import pwd
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Literal
@@ -18,6 +17,7 @@ from daemon.definitions import Conflict, display, load_toml
 from daemon.definitions import Rule as Check
 from daemon.errors import ConfigError, Fault
 from daemon.models import Effect, Json, Verdict
+from daemon.policy.confines import offers, without_part, without_tool
 from daemon.policy.globs import Glob, any_covers
 from daemon.policy.judge import Part, judge, speaks_of
 from daemon.policy.language import TOOLS, Limits, PolicyFile, RoutineTable, Rule, Tool, checks, strictness
@@ -43,6 +43,7 @@ _SAY = {
         "nothing": "没有可用的工具",
     },
 }
+_UNCONFINED = RoutineTable()
 _FINISH = Verdict(effect=Effect.ALLOW, rule="built in", reason="it only ends the run")
 
 
@@ -111,14 +112,18 @@ class Policy:
     def _by_rules(self, tool: str, arguments: Json, routine: str) -> tuple[Verdict, tuple[Planned, ...]]:
         if tool == "finish":
             return _FINISH, ()
-        if (narrowed := self._narrowed(tool, routine)) is not None:
+        table = self.routines.get(routine, _UNCONFINED)
+        if (narrowed := without_tool(table, tool, routine)) is not None:
             return narrowed, ()
         rules = [rule for rule in self.rules if rule.is_for(tool, routine)]
         try:
             request = understand(tool, arguments, self.reach, rules)
         except Unreadable as error:
             return Verdict(effect=Effect.DENY, rule="built in", reason=error.problem, allowed=error.instead), ()
-        verdicts = [judge(part, rules, routine=routine, default=self.default) for part in request.parts]
+        verdicts = [
+            without_part(table, part, routine) or judge(part, rules, routine=routine, default=self.default)
+            for part in request.parts
+        ]
         place = max(range(len(verdicts)), key=lambda at: (strictness(verdicts[at].effect), -at))
         verdict = verdicts[place]
         if verdict.effect is not Effect.ALLOW and not verdict.allowed:
@@ -158,7 +163,7 @@ class Policy:
         return all(any_covers(self.trusted, names[0]) for part in parts for names in part.paths)
 
     def _restraint(self, routine: str) -> Restraint:
-        table = self.routines.get(routine, RoutineTable())
+        table = self.routines.get(routine, _UNCONFINED)
         autonomy = min(self.autonomy, table.autonomy or self.autonomy, key=PRESETS.index)
         return Restraint(
             routine=routine,
@@ -185,7 +190,8 @@ class Policy:
     def summary(self, routine: str, tools: Collection[str], *, language: str = "en") -> str:
         """Return in a few lines what these tools may do in a routine, for the prompt."""
         say = _SAY.get(language, _SAY["en"])
-        offered = [tool for tool in tools if tool != "finish" and self._narrowed(tool, routine) is None]
+        table = self.routines.get(routine, _UNCONFINED)
+        offered = [tool for tool in tools if tool != "finish" and offers(table, tool)]
         rules = [rule for rule in self.rules if any(rule.is_for(tool, routine) for tool in offered)]
         allowing = [rule for rule in rules if rule.effect is Effect.ALLOW]
         lines: list[str] = []
@@ -253,18 +259,6 @@ class Policy:
             name, *words = example.split()
             arguments = {"name": name, "arguments": words}
         return understand(tool, arguments, self.reach, self.rules)
-
-    def _narrowed(self, tool: str, routine: str) -> Verdict | None:
-        table = self.routines.get(routine)
-        if table is None or table.tools is None or any(fnmatchcase(tool, each) for each in table.tools):
-            return None
-        names = ", ".join(table.tools) or "finish"
-        return Verdict(
-            effect=Effect.DENY,
-            rule=f"[routine.{routine}]",
-            reason=f"{routine} may not use {tool}",
-            allowed=f"this routine may use {names}",
-        )
 
     def _instead(self, part: Part, rules: Collection[Rule], *, by_default: bool) -> str:
         """Say what would be allowed in place of a part that is not."""

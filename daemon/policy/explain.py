@@ -1,0 +1,54 @@
+"""Show how a verdict comes about: every part of a call, every rule that speaks of it, and which of them decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from daemon.models import Json, Verdict
+from daemon.policy.judge import judge, speaks_of
+from daemon.policy.language import Rule
+from daemon.policy.lexer import Unreadable
+from daemon.policy.policy import Policy
+from daemon.policy.requests import understand
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExplainedPart:
+    """One command of a line, or the whole call of another tool."""
+
+    text: str
+    verdict: Verdict
+    """By the rules alone."""
+    rules: tuple[Rule, ...]
+    """All that speak of it, in the order of the file."""
+    reads: tuple[str, ...] = ()
+    """The files it would touch, as far as that is known, where their links lead."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """What the policy says of a call, and why."""
+
+    verdict: Verdict
+    parts: tuple[ExplainedPart, ...] = ()
+    """None if the call cannot be read at all."""
+
+
+def explain(policy: Policy, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Explanation:
+    """Return the verdict on a call with all that led to it."""
+    verdict = policy.judge(tool, arguments, routine=routine, tainted=tainted)
+    rules = [rule for rule in policy.rules if rule.is_for(tool, routine)]
+    try:
+        parts = understand(tool, arguments, policy.reach, rules).parts
+    except Unreadable:
+        return Explanation(verdict=verdict)
+    explained = (
+        ExplainedPart(
+            text=str(part),
+            verdict=judge(part, policy.rules, routine=routine, default=policy.default),
+            rules=() if part.refusal else tuple(rule for rule in rules if speaks_of(rule, part)),
+            reads=tuple(names[0] for names in part.paths),
+        )
+        for part in parts
+    )
+    return Explanation(verdict=verdict, parts=tuple(explained))
