@@ -90,22 +90,14 @@ def _parser() -> argparse.ArgumentParser:
     doctor_parser.add_argument("--json", action="store_true")
     _add_places(doctor_parser, again=True)
     doctor_parser.set_defaults(verb=doctor)
-    _add_policy(verbs)
+    policy_parser = verbs.add_parser("policy", help="check, explain, test, backtest, suggest a policy", add_help=False)
+    policy_parser.set_defaults(verb=policy)
+    policy_parser.add_argument("rest", nargs=argparse.REMAINDER)
     _add_moves(verbs)
     logs_parser = verbs.add_parser("logs", help="show the log, without a daemon too", add_help=False)
     logs_parser.set_defaults(verb=logs)
     logs_parser.add_argument("rest", nargs=argparse.REMAINDER)
     return parser
-
-
-def _add_policy(verbs: argparse._SubParsersAction[_Parser]) -> None:
-    from daemon.drafting.words import add_words
-
-    policy_parser = verbs.add_parser("policy", help="check, explain, test, backtest or suggest a policy")
-    _add_places(policy_parser, again=True)
-    policy_parser.set_defaults(verb=policy)
-    for each in add_words(policy_parser):
-        _add_places(each, again=True)
 
 
 def _add_moves(verbs: argparse._SubParsersAction[_Parser]) -> None:
@@ -322,9 +314,14 @@ def doctor(options: argparse.Namespace) -> int:
 def policy(options: argparse.Namespace) -> int:
     """Work on the policy: what it says, and what another would have said."""
     from daemon.drafting import Desk
+    from daemon.drafting.words import add_words
 
-    desk = Desk(config=_config(options), state=_state(options), as_json=getattr(options, "json", False))
-    return int(options.on_policy(desk, options))
+    parser = _Parser(prog="agentd policy", description="For the person who writes the policy; nothing is changed.")
+    for each in add_words(parser):
+        _add_places(each, again=True)
+    asked = parser.parse_args(options.rest, options)
+    desk = Desk(config=_config(asked), state=_state(asked), as_json=getattr(asked, "json", False))
+    return int(asked.on_policy(desk, asked))
 
 
 def _state(options: argparse.Namespace) -> Path:
