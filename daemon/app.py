@@ -387,6 +387,7 @@ class App:
             "state": str(self.place.state),
             "socket": str(self.place.socket),
             "zone": self.zone.key,
+            "sandbox": self.ladder.known.level if self.ladder.known else None,
             "log": str(self.place.log_file),
             "fault": self.reload_fault,
         }

@@ -137,6 +137,9 @@ class RunHost:
     def wake_outbox(self) -> None:
         self._rooms.outbox.wake()
 
+    async def sandbox(self) -> str:
+        return (await self._rooms.ladder.sandbox()).level
+
     def wake_approvals(self) -> None:
         self._rooms.approvals.wake()
 
@@ -255,7 +258,8 @@ class RunHost:
         return Screen(run, self.journal, lambda: self._rooms.policy, language=self._rooms.config.agent.language)
 
     def _stamp(self) -> Json:
-        return {"policy": self._rooms.policy.hash}
+        known = self._rooms.ladder.known
+        return {"policy": self._rooms.policy.hash, **({"sandbox": known.level} if known else {})}
 
     def _tool_context(self, run: Run, routine: Routine) -> ToolContext:
         language = self._rooms.config.agent.language

@@ -172,6 +172,10 @@ def _place(options: argparse.Namespace, *, console: bool) -> Place:
     from daemon.app import Place
     from daemon.redact import Secrets
 
+    if sys.platform == "linux":
+        from daemon.sandbox.confine import keep_memory_private
+
+        keep_memory_private()  # keys will be in it
     config, uid = _config(options), os.getuid()
     state = (options.state or find_state(os.environ, user_home(), uid=uid)).absolute()
     socket = socket_in(state, uid=uid) if options.state else find_socket(state, os.environ, uid=uid)

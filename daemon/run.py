@@ -87,6 +87,9 @@ class Host(Protocol):
     def wake_approvals(self) -> None:
         """A question was put to a person: it expires some day."""
 
+    async def sandbox(self) -> str:
+        """Return how well programs are confined: what `Run.sandbox` says."""
+
     async def routine_of(self, run: Run) -> Routine:
         """Return the routine as the run began it; DaemonError if this version cannot read it."""
 
@@ -261,6 +264,7 @@ async def _end(
         silent=bool(reply and reply.silent),
         usage=spent,
         iterations=reply.iterations if reply else run.iterations,
+        sandbox=await host.sandbox(),
     )
     if routine and SUBAGENT in routine.run.tools:
         await host.end_children(run)

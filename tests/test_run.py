@@ -72,6 +72,9 @@ class House:
     def wake_outbox(self):
         self.woken += 1
 
+    async def sandbox(self):
+        return "landlock"
+
     def wake_approvals(self):
         self.woken += 1
 

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -276,3 +277,60 @@ async def test_the_client_says_where_it_looked_when_nobody_is_there(home):
     assert ended.code == 3
     assert str(home.socket) in ended.err
     assert "agentd" in ended.err
+
+
+LOOKING = """
+[run]
+prompt = "look"
+[[gather]]
+name = "who"
+tool = "shell"
+args = { command = "id -u" }
+"""
+MAY_LOOK = """
+version = 1
+[[rule]]
+tool = "shell"
+effect = "allow"
+profile = "read-only"
+argv = ["id"]
+"""
+
+
+async def test_status_inspect_and_the_record_tell_how_programs_were_confined(home):
+    home.write("policy.toml", MAY_LOOK)
+    home.routine("look", LOOKING)
+    await home.start()
+    done = await home.agentctl("run", "look", "--json")
+    run = (await home.agentctl("inspect", done.json["id"], "--json")).json
+    level = run["sandbox"]
+    assert level in ("bubblewrap", "landlock", "profiles")
+    assert (await home.agentctl("status", "--json")).json["sandbox"] == level
+    calls = [step["body"] for step in run["steps"] if step["kind"] == "call"]
+    assert calls[0].get("sandbox", level) == level
+    told = (await home.agentctl("inspect", done.json["id"])).out
+    assert level in told or "none on this machine" in told
+
+
+async def test_the_daemons_memory_and_environment_are_closed_to_others_of_its_user(home):
+    home.env["CANARY"] = "canary-in-the-environment"
+    await home.start()
+    about = Path(f"/proc/{home.process.pid}/environ").stat()
+    assert about.st_uid == 0  # the kernel's way of saying that nobody but root may look
+
+
+@pytest.mark.root
+async def test_a_daemon_of_roots_says_so_and_runs_no_program_as_root(home):
+    home.write("policy.toml", MAY_LOOK)
+    home.routine("look", LOOKING)
+    await home.start()
+    assert "this daemon is root's" in home.said
+    owner = home.workspace.stat().st_uid
+    assert owner != 0
+    done = await home.agentctl("run", "look", "--json")
+    steps = (await home.agentctl("inspect", done.json["id"], "--json")).json["steps"]
+    said = next(step["body"]["text"] for step in steps if step["kind"] == "result")
+    assert said.strip() == str(owner)
+    assert home.state.stat().st_mode & 0o777 == 0o711
+    others = [path for path in home.state.iterdir() if path.name != "workspace"]
+    assert not [path for path in others if path.stat().st_mode & 0o077]

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 EFFECTS = {"allow": "allowed", "deny": "denied", "ask": "not allowed unasked,"}
 # Where messages come from that are not the task.
 SOURCES = {"told": "told by a person", "nudge": "reminded", "afresh": "began afresh, as it had outgrown the model"}
+# What stands where there is no sandbox; the level itself says enough otherwise.
+SANDBOXES = {
+    "profiles": "none on this machine, so only what changes nothing was run: agentctl doctor says why",
+    "off": "none, as the policy wants it",
+}
 FOLDED = 3  # lines of a result that are shown without --full
 CHARACTERS_PER_TOKEN = 4  # the usual estimate for Latin text; the model's own count stands below it
 
@@ -60,6 +65,8 @@ def _head(page: Page, run: Mapping[str, Any]) -> None:
         lines.append(
             ("model", " / ".join(part for part in (run["provider"], run["model"]) if part not in ("", "none")))
         )
+    if level := run.get("sandbox"):
+        lines.append(("sandbox", SANDBOXES.get(level, level)))
     if run["not_before"]:
         lines.append(("goes on", when(run["not_before"])))
     if run["event"]:

@@ -45,6 +45,7 @@ def status(call: Call) -> int:
         ("socket", told["socket"]),
         ("log", told["log"] or "none"),
         ("zone", told["zone"]),
+        ("sandbox", _sandbox(told.get("sandbox"))),
         ("routines", _counted(states) + as_before),
         ("runs", _counted(counts.get("runs"))),
         ("deliveries", _counted(counts.get("deliveries"))),
@@ -71,6 +72,12 @@ def status(call: Call) -> int:
         out.title("Next")
         out.table(["", ""], [(f"  {each['routine']}", when(each["at"], today)) for each in told["next"]], signs=False)
     return DONE
+
+
+def _sandbox(level: str | None) -> str:
+    from daemon.control.inspection import SANDBOXES
+
+    return SANDBOXES.get(level, level) if level else "being tried"
 
 
 def _counted(numbers: Mapping[str, int] | None) -> str:

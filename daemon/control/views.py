@@ -39,6 +39,8 @@ class ProcessView(TypedDict):
     socket: str
     zone: str
     log: str | None
+    sandbox: str | None
+    """How well programs of tools are confined; None while it is still being found out."""
     fault: str | None
     """Why the last reload changed nothing, if it failed."""
 
@@ -125,6 +127,8 @@ class RunView(RunBrief):
     provider: str
     model: str
     iterations: int
+    sandbox: str
+    """How well its programs were confined: bubblewrap, landlock, profiles or off; empty until it has ended."""
     deliveries: list[DeliveryView]
     position: int | None
     """How many runs stand before it, while it waits for room."""
@@ -400,6 +404,7 @@ def run_view(
         provider=run.provider,
         model=run.model,
         iterations=run.iterations,
+        sandbox=run.sandbox,
         deliveries=[delivery_view(delivery) for delivery in deliveries],
         position=position if run.status is Status.QUEUED else None,
         usd=usd,

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
 
+from daemon.doctor.confinement import Confinement, check_sandbox
 from daemon.doctor.vendors import VendorFacts
 from daemon.errors import Fault
 
@@ -81,6 +82,7 @@ class Installation:
     network: bool = False
     """Whether that is one that locks badly."""
     free: int = 10**10
+    confinement: Confinement = field(default_factory=Confinement)
     socket: Path = Path("agentd.sock")
     socket_found: str = "nothing"
     """nothing, daemon, dead or blocked"""
@@ -279,6 +281,7 @@ CHECKS: tuple[Callable[[Installation], Iterable[Check]], ...] = (
     check_socket,
     check_log,
     check_clock,
+    lambda found: check_sandbox(found.confinement),
 )
 
 

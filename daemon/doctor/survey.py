@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from daemon.clock import host_zone
 from daemon.control.door import peer
 from daemon.doctor.checks import Installation, ProviderFacts
+from daemon.doctor.confinement import Confinement, confinement
 from daemon.doctor.vendors import ask as ask_vendors
 from daemon.errors import ConfigError, Fault
 from daemon.places import config_places, user_home
@@ -24,6 +25,7 @@ from daemon.store.lock import NETWORK, filesystem
 
 if TYPE_CHECKING:
     from daemon.config import Config
+    from daemon.policy import Policy
     from daemon.routines import Routine
 
 
@@ -59,6 +61,7 @@ def survey(file: Path | None, state: Path, where: Path, env: Mapping[str, str]) 
         filesystem=kind,
         network=kind in NETWORK,
         free=shutil.disk_usage(place).free,
+        confinement=_confinement(definitions, state),
         socket=where,
         socket_found=listener,
         socket_pid=pid,
@@ -80,6 +83,7 @@ class _Definitions:
     config: Config | None = None
     routines: Mapping[str, Routine] = field(default_factory=dict)
     config_faults: tuple[Fault, ...] = ()
+    policy: Policy | None = None
     policy_faults: tuple[Fault, ...] = ()
     routine_faults: tuple[Fault, ...] = ()
 
@@ -94,18 +98,20 @@ def _definitions(file: Path) -> _Definitions:
         config = load_config(file)
     except ConfigError as error:
         return _Definitions(config_faults=error.faults)
-    policy: tuple[Fault, ...] = ()
+    policy, faults = None, tuple[Fault, ...]()
     try:
-        Policy.load(config.policy_path, workspace=config.workspace_path(Path("/")))
+        policy = Policy.load(config.policy_path, workspace=config.workspace_path(Path("/")))
     except ConfigError as error:
-        policy = error.faults
+        faults = error.faults
     try:
         rules = (*against(config.provider_names, targets=config.target_names), *priced(config))
         loaded = load_folder(config.routines_path, rules=rules)
     except ConfigError as error:
-        return _Definitions(config=config, policy_faults=policy, routine_faults=error.faults)
+        return _Definitions(config=config, policy=policy, policy_faults=faults, routine_faults=error.faults)
     broken = tuple(fault for error in loaded.faults.values() for fault in error.faults)
-    return _Definitions(config=config, routines=loaded.routines, policy_faults=policy, routine_faults=broken)
+    return _Definitions(
+        config=config, routines=loaded.routines, policy=policy, policy_faults=faults, routine_faults=broken
+    )
 
 
 def _providers(config: Config, routines: Mapping[str, Routine], env: Mapping[str, str]) -> Iterator[ProviderFacts]:
@@ -141,6 +147,11 @@ def _key_of(config: Config, name: str, env: Mapping[str, str]) -> str:
     if settings.api_key_file:
         return "a file"
     return "environment" if settings.api_key_env and env.get(settings.api_key_env, "").strip() else "config.toml"
+
+
+def _confinement(definitions: _Definitions, state: Path) -> Confinement:
+    workspace = definitions.config.workspace_path(state) if definitions.config else state / "workspace"
+    return confinement(definitions.policy.sandbox if definitions.policy else "prefer", state, workspace)
 
 
 def _existing(path: Path) -> Path:

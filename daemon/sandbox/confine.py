@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 # <linux/prctl.h>
-_SET_PDEATHSIG, _SET_SECCOMP, _SET_NO_NEW_PRIVS = 1, 22, 38
+_SET_PDEATHSIG, _SET_DUMPABLE, _SET_SECCOMP, _SET_NO_NEW_PRIVS = 1, 4, 22, 38
 _FILTER = 2
 _KILL = 9
 
@@ -170,10 +170,11 @@ NEVER = (
 )
 # What Landlock does not know: modes, owners, times and labels of files that it lets be read.
 METADATA = (
-    *("chmod", "chown", "fchmod", "fchmodat", "fchmodat2", "fchown", "fchownat", "file_setattr"),
-    *("fremovexattr", "fsetxattr", "futimesat", "lchown", "lremovexattr", "lsetxattr", "removexattr"),
-    *("removexattrat", "setxattr", "setxattrat", "utime", "utimensat", "utimes"),
+    *("chmod", "chown", "fchmod", "fchmodat", "fchmodat2", "fchown", "fchownat", "file_setattr", "fremovexattr"),
+    *("fsetxattr", "lchown", "lremovexattr", "lsetxattr", "removexattr", "removexattrat", "setxattr", "setxattrat"),
 )
+# Likewise, but touch, cp and tar would fail by them where nobody cares: they do nothing, and say that all is well.
+TIMES = ("futimesat", "utime", "utimensat", "utimes")
 # Before its version 6 Landlock lets signals through.
 SIGNALS = ("kill", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "tgkill", "tkill")
 
@@ -188,9 +189,15 @@ _NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in struct secc
 
 
 def filter_program(
-    forbidden: Sequence[str] = NEVER, *, families: Sequence[int] = (), machine: str = ""
+    forbidden: Sequence[str] = NEVER,
+    *,
+    idle: Sequence[str] = (),
+    families: Sequence[int] = (),
+    machine: str = "",
 ) -> bytes | None:
     """Return a filter that forbids these calls, new namespaces, and sockets but of these families.
+
+    Calls in `idle` succeed and do nothing.
 
     None for a machine whose numbers are not known here.
     """
@@ -202,9 +209,9 @@ def filter_program(
     code.append((_LOAD, 0, 0, _NUMBER))
     if column == 0:
         code += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
-    for name in forbidden:
+    for name in (*forbidden, *idle):
         if (number := _CALLS[name][column]) >= 0:
-            code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | errno.EPERM)]
+            code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | (0 if name in idle else errno.EPERM))]
     # its flags lie in memory, where a filter cannot look; told that it is unknown, the C library calls clone
     code += [(_EQUAL, 0, 1, _CALLS["clone3"][column]), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
     code += [(_EQUAL, 0, 4, _CALLS["clone"][column]), (_LOAD, 0, 0, _FIRST), (_ANY_BIT, 0, 1, _NEW_NAMESPACES)]
@@ -242,6 +249,11 @@ def filter_calls(program: bytes) -> None:
 def no_new_rights() -> None:
     """Let no program gain rights by being started, as set-uid ones do; Landlock and seccomp ask for it."""
     _checked(_libc().prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+
+
+def keep_memory_private() -> None:
+    """Close our memory, environment and descriptors to other processes of the same user; root may still look."""
+    _libc().prctl(_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def die_with(parent: int) -> None:

@@ -70,7 +70,8 @@ class Sandbox:
         if self.level == "bubblewrap":
             return cell | {"filter": confine.filter_program(), **self._wrapping(bounds)}
         forbidden = (*confine.NEVER, *confine.METADATA, *self._signals())
-        return cell | {"filter": confine.filter_program(forbidden), "places": list(_places(bounds))}
+        program = confine.filter_program(forbidden, idle=confine.TIMES)
+        return cell | {"filter": program, "places": list(_places(bounds))}
 
     def _for_the_machine(self) -> Json:
         """Return the cell of a program whose words were found harmless: it reads the machine, and changes nothing."""
@@ -82,7 +83,9 @@ class Sandbox:
             *((path, confine.READ) for path in OF_THE_MACHINE),
         ]
         return {
-            "filter": confine.filter_program((*never, *confine.METADATA), families=(_UNIX, _NETLINK)),
+            "filter": confine.filter_program(
+                (*never, *confine.METADATA), idle=confine.TIMES, families=(_UNIX, _NETLINK)
+            ),
             "places": [*places, *((path, confine.DEVICE) for path in DEVICES)],
         }
 

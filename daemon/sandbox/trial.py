@@ -93,7 +93,9 @@ class _Scene:
             self.workspace.iterdir()
         ):
             yield "write outside", "files came or went"
-        elif (self.secret.read_text(), stat.S_IMODE(self.secret.stat().st_mode)) != (self.marker, 0o666):
+        elif (self.secret.read_text(), stat.S_IMODE(self.secret.stat().st_mode)) != (self.marker, 0o666) or (
+            self.secret.stat().st_mtime < 2
+        ):
             yield "write outside", "a file was changed"
         if self.victim.poll() is not None:
             yield "reach other processes", "one was killed"

@@ -130,6 +130,9 @@ class House:
     def wake_outbox(self) -> None:
         pass
 
+    async def sandbox(self) -> str:
+        return "landlock"
+
     def wake_approvals(self) -> None:
         self.approvals.wake()
 

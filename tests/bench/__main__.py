@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
-from tests.bench import client, cpu, crowd, fire, idle, journal, recall, start, thousands
+from tests.bench import client, cpu, crowd, fire, idle, journal, recall, sandbox, start, thousands
 from tests.bench.measure import FULL, QUICK, Bench, Effort, Row, table
 
 ROWS: dict[str, Bench] = {
@@ -22,6 +22,7 @@ ROWS: dict[str, Bench] = {
     **fire.ROWS,
     **journal.ROWS,
     **recall.ROWS,
+    **sandbox.ROWS,
 }
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,10 @@ from typing import Any
 import pytest
 
 from daemon.doctor.checks import CHECKS, Check, Installation, ProviderFacts, judge
+from daemon.doctor.confinement import Confinement
 from daemon.errors import Fault
+from daemon.sandbox import Probe, Sandbox, User
+from daemon.sandbox.trial import PROBES
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
 FAULT = Fault(file="heartbeat.toml", key="trigger.cron", found='"61 * * * *"', problem="minute is 0-59")
@@ -38,8 +42,44 @@ def test_a_sound_installation_has_nothing_to_mend() -> None:
     assert not any(row.fix for row in found.values())
     assert list(found) == [
         "Python", "SQLite", "FTS5", "config", "policy", "routines", "model claude", "state", "disk", "socket", "log",
-        "time zone", "clock",
+        "time zone", "clock", "sandbox",
     ]  # fmt: skip
+
+
+HELD = tuple(Probe(name=name, held=True) for name in PROBES)
+LEAKS = (*HELD[:-1], Probe(name=PROBES[-1], held=False, found="it lives on"))
+NONE = Sandbox(level="profiles", missing=("bubblewrap: is not installed", "landlock: the kernel has none, 3 is needed"))
+LANDLOCK = Sandbox(level="landlock", probes=HELD, missing=("bubblewrap: could not be tried: No permissions",))
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "state", "found", "fix"),
+    [
+        ({"sandbox": Sandbox(level="bubblewrap", probes=HELD)}, "sandbox", "ok", "7 of 7 ways out are closed", ""),
+        ({"sandbox": Sandbox(level="bubblewrap", probes=HELD)}, "  read a secret", "ok", "PASS", ""),
+        ({"sandbox": Sandbox(level="bubblewrap", probes=LEAKS)}, "  survive its end", "fail", "FAIL: it lives on", ""),
+        (
+            {"sandbox": LANDLOCK, "fix": "sysctl a=1"},
+            "  bubblewrap",
+            "warn",
+            "No permissions",
+            "sysctl a=1 lets bubble",
+        ),
+        ({"sandbox": NONE}, "sandbox", "warn", "only programs that change nothing", "apt-get install bubblewrap"),
+        ({"sandbox": NONE, "mode": "require"}, "sandbox", "fail", "no program is run", "the kernel has none"),
+        ({"sandbox": Sandbox(), "mode": "off"}, "sandbox", "warn", "the policy wants none", 'sandbox = "prefer"'),
+        (
+            {"sandbox": replace(LANDLOCK, user=User(uid=60789, gid=60789)), "blocked": Path("/root")},
+            *("user of tools", "fail", "cannot get through /root", "chmod o+x /root"),
+        ),
+    ],
+)
+def test_the_sandbox_is_told_with_every_way_out_and_how_to_close_it(
+    changes: dict[str, Any], name: str, state: str, found: str, fix: str
+) -> None:
+    row = rows(confinement=Confinement(**changes))[name]
+    assert row.state == state
+    assert found in row.found and fix in row.fix
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ async def test_a_ladder_is_climbed_once_and_follows_the_policy(tmp_path: Path, u
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_a_filter_is_a_program_that_the_kernel_would_take(machine: str) -> None:
     program = confine.filter_program(
-        (*confine.NEVER, *confine.METADATA, *confine.SIGNALS), families=(1,), machine=machine
+        (*confine.NEVER, *confine.METADATA, *confine.SIGNALS), idle=confine.TIMES, families=(1,), machine=machine
     )
     assert program is not None and len(program) % 8 == 0
     lines = [program[at : at + 8] for at in range(0, len(program), 8)]
