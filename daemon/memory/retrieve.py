@@ -242,17 +242,18 @@ def _kept(ranked: Iterable[Hit], limit: int, per_run: int | None, per_routine: i
         if len(kept) == limit:
             break
         text = hit.text
-        if text.run and (
-            (per_run and runs[text.run] >= per_run) or (per_routine and routines[text.source] >= per_routine)
-        ):
+        # Lines about runs that are gone are alike as well, and share what one routine may take.
+        told = bool(text.run) or text.type == SegmentType.SUMMARY
+        if told and ((per_run and runs[text.run] >= per_run) or (per_routine and routines[text.source] >= per_routine)):
             continue
         place = folder.place_of(text.text)
         if place is not None:
             if text.at > kept[place].text.at and text.key is None and kept[place].text.key is None:
                 kept[place] = kept[place]._replace(text=text)  # the newest of them stands for all
             continue
+        if told:
+            routines[text.source] += 1
         if text.run:
             runs[text.run] += 1
-            routines[text.source] += 1
         kept.append(hit)
     return kept
