@@ -23,7 +23,9 @@ class Almanac:
 
     def words(self, routine: Routine) -> str:
         """Return in English when a routine runs."""
-        words = self.schedule(routine).words(routine.trigger.event_words)
+        words, number = self.schedule(routine).words(routine.trigger.event_words), routine.gate.moments
+        if number:
+            words = f"at {f'{number} random moments' if number > 1 else 'a random moment'} of a day ({words})"
         elsewhere = self.elsewhere(routine)
         return f"{words}; {elsewhere}" if elsewhere else words
 

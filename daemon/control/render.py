@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from bisect import bisect_left
 from datetime import datetime
 from io import TextIOWrapper
 
@@ -104,7 +105,10 @@ class Page:
         if signs:
             widths[0] = 1
         if self.width is not None:
-            squeeze(widths, self.width - len(GAP) * (len(widths) - 1), first=elastic)
+            room = self.width - len(GAP) * (len(widths) - 1)
+            abridge(heads, body, widths, room)
+            sizes = [[columns(row[place]) for row in body] for place in range(len(widths))]
+            squeeze(widths, room, sizes=sizes, first=elastic)
         if any(heads):
             self.say(self.paint(self._line(heads, widths), DIM))
         for row in body:
@@ -120,12 +124,42 @@ class Page:
         return cut(text, width, "…" if self.unicode else "~")
 
 
-def squeeze(widths: list[int], room: int, *, first: int) -> None:
-    """Make columns fit into the room: the `first` one gives way, then always the widest, none below NARROWEST."""
-    for _ in range(sum(widths) - room):
-        place = first if widths[first] > NARROWEST else widths.index(max(widths))
-        if widths[place] <= NARROWEST:
+def abridge(heads: Sequence[str], body: list[list[str]], widths: list[int], room: int) -> None:
+    """Leave out what stands in parentheses (`03:36 UTC (35 min ago)`), column by column, as long as the room is short.
+
+    Sooner that than cutting a word in two.
+    """
+    for place in sorted(range(len(widths)), key=lambda place: -widths[place]):
+        if sum(widths) <= room:
             return
+        if any("(" in row[place] for row in body):
+            for row in body:
+                row[place] = without_asides(row[place])
+            widths[place] = max(columns(row[place]) for row in (heads, *body))
+
+
+def without_asides(text: str) -> str:
+    before, bracket, rest = text.partition(" (")
+    _, end, after = rest.partition(")")
+    return before + without_asides(after) if bracket and end else text
+
+
+def squeeze(widths: list[int], room: int, *, sizes: Sequence[Sequence[int]], first: int = -1) -> None:
+    """Make columns fit into the room, none below NARROWEST: each time the one gives way in which fewest cells are cut.
+
+    So one long cell does not cost all others their ends. Of equals the `first` one gives way, then the widest. `sizes`
+    are the columns of the cells, by column.
+    """
+    sorts = [sorted(column) for column in sizes]
+    for _ in range(sum(widths) - room):
+        wide = [place for place, width in enumerate(widths) if width > NARROWEST]
+        if not wide:
+            return
+        elastic = range(len(widths))[first]
+        place = min(
+            wide,
+            key=lambda at: (len(sorts[at]) - bisect_left(sorts[at], widths[at]), at != elastic, -widths[at]),
+        )
         widths[place] -= 1
 
 

@@ -19,6 +19,7 @@ from daemon.control.render import (
     squeeze,
     toml_like,
     when,
+    without_asides,
 )
 from daemon.models import Status
 
@@ -121,17 +122,19 @@ def test_a_cut_never_splits_a_wide_character_or_passes_the_width(text: str, widt
 
 
 @pytest.mark.parametrize(
-    ("widths", "room", "left"),
+    ("sizes", "room", "left"),
     [
-        ([10, 20, 30], 60, [10, 20, 30]),
-        ([10, 20, 30], 50, [10, 20, 20]),
-        ([10, 20, 30], 35, [10, 13, 12]),
-        ([40, 44, 30], 80, [34, 34, 12]),
-        ([10, 20, 30], 5, [10, 12, 12]),
+        ([[10, 10], [20, 20], [30, 30]], 60, [10, 20, 30]),
+        ([[10, 10], [20, 20], [30, 30]], 50, [10, 20, 20]),
+        ([[10, 10], [20, 20], [30, 30]], 35, [10, 13, 12]),
+        ([[10, 10], [20, 20], [30, 30]], 5, [10, 12, 12]),
+        ([[10, 10], [20, 44], [30, 30]], 60, [10, 20, 30]),
+        ([[40, 12], [20, 20], [30, 30]], 62, [12, 20, 30]),
     ],
 )
-def test_the_elastic_column_gives_way_first_and_none_vanishes(widths: list[int], room: int, left: list[int]) -> None:
-    squeeze(widths, room, first=2)
+def test_the_column_with_the_fewest_long_cells_gives_way_first_and_none_vanishes(sizes, room, left):
+    widths = [max(column) for column in sizes]
+    squeeze(widths, room, sizes=sizes, first=2)
     assert widths == left
 
 
@@ -167,3 +170,27 @@ def test_a_definition_is_shown_as_dotted_keys() -> None:
     value = {"enabled": True, "trigger": {"cron": "30 8 * * *", "at": None}, "gather": [{"name": "host"}], "tools": []}
     assert toml_like(value) == ["enabled = true", 'trigger.cron = "30 8 * * *"', 'gather[0].name = "host"']
     assert toml_like({"prompt": "one\ntwo\n"}) == ['prompt = """one\ntwo"""']
+
+
+@pytest.mark.parametrize(
+    ("text", "brief"),
+    [
+        ("03:36 UTC (35 min ago)", "03:36 UTC"),
+        ("03:36 UTC (35 min ago) to 04:13 UTC (1 s ago)", "03:36 UTC to 04:13 UTC"),
+        ("skipped: gate (idle = 4h), run X", "skipped: gate, run X"),
+        ("no (end", "no (end"),
+        ("none", "none"),
+        ("(alone)", "(alone)"),
+    ],
+)
+def test_asides_are_left_out_where_the_room_is_short(text, brief):
+    assert without_asides(text) == brief
+
+
+def test_a_narrow_table_leaves_out_asides_before_it_cuts_words():
+    page = Page(Terminal(), {"NO_COLOR": "1"})  # 80 columns
+    row = ("daily-report", "succeeded 03:36 UTC (35 min ago)", "08:30 UTC", "at 08:30 on weekdays, UTC (Berlin)")
+    page.table(["ROUTINE", "LAST", "NEXT", "WHEN"], [row], signs=False)
+    assert page.stream.getvalue().splitlines()[1] == (
+        "daily-report  succeeded 03:36 UTC  08:30 UTC  at 08:30 on weekdays, UTC"
+    )
