@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import codecs
+import time
 from collections.abc import Callable
 from urllib.parse import quote
 
@@ -174,7 +175,32 @@ _PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(text=st.one_of(st.text(), st.lists(_PIECES, max_size=60).map(" ".join), st.lists(_PIECES).map("".join)))
 def test_whatever_a_tool_returns_is_judged_and_never_a_crash(text: str) -> None:
     assert check_tool_result("http_request", text).level in ("block", "review", "warn", "pass")
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "ignore all ",
+        "system: ",
+        "<|im_start|>",
+        "%69",
+        "&#105;",
+        "a.",
+        "69 ",
+        "忽略之前",
+        "aа",
+    ],
+)
+def test_ten_times_the_text_takes_ten_times_as_long_and_not_a_hundred(piece: str) -> None:
+    def seconds(length: int) -> float:
+        text = (piece * length)[:length]
+        begin = time.process_time()
+        check_tool_result("http_request", text)
+        return time.process_time() - begin
+
+    seconds(300)
+    assert min(seconds(30_000) for _ in range(2)) < 40 * max(min(seconds(3_000) for _ in range(3)), 0.001)

@@ -98,13 +98,14 @@ def examine(text: str) -> Finding:
 
 
 _WINDOW = 700  # characters within which signs belong together
+_NEAR = 50
 _DISGUISED = 4  # points: nobody disguises what is harmless
 
 
 def _judged(reading: Reading, *, beyond: int) -> tuple[int, Finding]:
     """Return the points of the worst window of a reading, and what they mean; `beyond` were found without it."""
     prose, dense, words = _prose(reading)
-    hits = sorted(_hits(prose, dense, words))
+    hits = _thinned(sorted(_hits(prose, dense, words)))
     worst, names, at = 0, [""], 0
     for first, (begin, _, _) in enumerate(hits):
         best: dict[str, int] = {}
@@ -121,6 +122,17 @@ def _judged(reading: Reading, *, beyond: int) -> tuple[int, Finding]:
         return worst, Pass()
     how = f" ({reading.how})" if reading.how else ""
     return worst, kind(", ".join(names) + how, prose[max(0, at - 20) : at + 200].strip())
+
+
+def _thinned(hits: list[tuple[int, str, int]]) -> list[tuple[int, str, int]]:
+    """Leave out what says the same a few words on; a text of nothing else would take long to judge."""
+    kept: list[tuple[int, str, int]] = []
+    last: dict[tuple[str, int], int] = {}
+    for place, name, points in hits:
+        if place - last.get((name, points), -_NEAR) >= _NEAR:
+            kept.append((place, name, points))
+            last[name, points] = place
+    return kept
 
 
 def _prose(reading: Reading) -> tuple[str, str, frozenset[str]]:

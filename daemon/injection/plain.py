@@ -113,7 +113,6 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{20,4000}={0,2}")
 _BASE32 = re.compile(r"\b[A-Z2-7]{32,4000}={0,6}")
 _HEX = re.compile(r"(?:(?:\\x|0x)?[0-9A-Fa-f]{2}[ :,]?){16,2000}")
 _MOST = 24  # encoded runs looked at in one text
-_MIXED_CASE = re.compile(r"[a-z].*[A-Z]|[A-Z].*[a-z]")
 _LONG = 20
 _PAIRS = frozenset(f"{byte:02x}" for byte in range(256)) | frozenset(f"{byte:02X}" for byte in range(256))
 
@@ -123,7 +122,7 @@ def decoded(text: str) -> Iterator[str]:
     pieces = text.split()
     long = [piece for piece in pieces if len(piece) >= _LONG]
     runs = [match[0] for piece in long for match in _BASE64.finditer(piece)]
-    for run in [run for run in runs if _MIXED_CASE.search(run) or _BASE32.fullmatch(run)][:_MOST]:
+    for run in [run for run in runs if not run.islower() and (not run.isupper() or _BASE32.fullmatch(run))][:_MOST]:
         if said := _from_base64(run) or _from_base32(run):
             yield said
     sources = [*long, text] if len(_PAIRS.intersection(pieces)) >= 6 or text.count("0x") >= 16 else long

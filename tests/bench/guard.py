@@ -1,0 +1,117 @@
+"""What it costs to judge a call and to look at what it brought, against the least Python could do with the text."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from itertools import islice
+from pathlib import Path
+
+from tests.bench.floors import Round
+from tests.bench.measure import ROOT, Bench, Effort, Row, Worker, in_turns, median, ratio
+
+PAGE = 6_000  # characters
+
+
+def _lines() -> list[str]:
+    from tests.policy.lines import ALLOWED
+
+    return list(ALLOWED)
+
+
+def _pages() -> list[str]:
+    """Return pages of documents and code, as tools bring them."""
+    files = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "daemon").glob("*.py")))
+    text = "\n".join(file.read_text() for file in files)
+    return [text[at : at + PAGE] for at in range(0, len(text) - PAGE, PAGE)]
+
+
+def _again(things: list[str], count: int) -> Iterable[str]:
+    return islice((each for _ in range(count // len(things) + 1) for each in things), count)
+
+
+@asynccontextmanager
+async def judged() -> AsyncIterator[Round]:
+    """Judge command lines by the policy that ships."""
+    from daemon.policy import Policy
+    from tests.policy.fixture import build
+
+    lines = _lines()
+    with tempfile.TemporaryDirectory() as folder:
+        policy = Policy.load(ROOT / "policy.toml", workspace=build(Path(folder)))
+
+        async def round_(count: int) -> None:
+            for line in _again(lines, count):
+                policy.judge("shell", {"command": line}, routine="daily-report")
+
+        yield round_
+
+
+@asynccontextmanager
+async def split() -> AsyncIterator[Round]:
+    """Cut command lines into words, as the standard library does."""
+    import shlex
+
+    lines = _lines()
+
+    async def round_(count: int) -> None:
+        for line in _again(lines, count):
+            shlex.split(line)
+
+    yield round_
+
+
+@asynccontextmanager
+async def examined() -> AsyncIterator[Round]:
+    """Look for orders to the model in pages."""
+    from daemon.injection import check_tool_result
+
+    pages = _pages()
+
+    async def round_(count: int) -> None:
+        for page in _again(pages, count):
+            check_tool_result("http_request", page)
+
+    yield round_
+
+
+@asynccontextmanager
+async def words() -> AsyncIterator[Round]:
+    """Find the words of pages."""
+    import re
+
+    pages, word = _pages(), re.compile(r"\w+")
+
+    async def round_(count: int) -> None:
+        for page in _again(pages, count):
+            word.findall(page)
+
+    yield round_
+
+
+def _row(effort: Effort, name: str, count: int, floor: str, ours: str, *, unit: str, bar: float) -> Iterable[Row]:
+    count = effort.scaled(count)
+    with Worker(f"tests.bench.guard:{floor}") as least, Worker(f"tests.bench.guard:{ours}") as mine:
+        theirs, found = in_turns(effort, count, least, mine)
+    factor = 1e6 if unit == "us" else 1e3
+    each = median(sample.cpu for sample in found) / count * factor
+    times = ratio([sample.cpu for sample in found], [sample.cpu for sample in theirs])
+    yield Row(
+        name=name,
+        floor=f"{median(sample.cpu for sample in theirs) / count * factor:.2f} {unit}",
+        ours=f"{each:.2f} {unit}",
+        value=each,
+        bar=bar,
+        note=f"{times:.1f} times the floor",
+    )
+
+
+ROWS: dict[str, Bench] = {
+    "verdict": lambda effort: _row(
+        effort, "verdict on a line / shlex.split", 3000, "split", "judged", unit="us", bar=100
+    ),
+    "injection": lambda effort: _row(
+        effort, "injection check, 6 kB / \\w+", 200, "words", "examined", unit="ms", bar=2
+    ),
+}
