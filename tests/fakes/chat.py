@@ -248,6 +248,21 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
     }
 
 
+def least_cached(body: Json) -> int | None:
+    """Return from how many tokens on the vendor caches what requests begin with; None if it says nothing of it."""
+    return {"openai": 1024, "deepseek": 64, "kimi": 256}.get(check_model(body).family)
+
+
+def pieces(body: Json) -> list[object]:
+    """Return a request in the order in which it is cached."""
+    return [body.get("tools"), *body["messages"]]
+
+
+def count_cached(usage: Json, read: int, written: int) -> None:
+    """Say how much was read from the cache: OpenAI's way and DeepSeek's."""
+    usage |= {"prompt_tokens_details": {"cached_tokens": min(read, usage["prompt_tokens"])}}
+
+
 def stream(said: Json, body: Json) -> list[tuple[str, Any]]:
     """Return the same answer as the events of a stream."""
     top = {key: said[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}

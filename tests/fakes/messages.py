@@ -269,6 +269,29 @@ def _thoughts(turn: Json, prefix: list[object]) -> list[Json]:
     return blocks
 
 
+def least_cached(body: Json) -> int | None:
+    """Return from how many tokens on the vendor caches; None if nothing is marked for it. MiniMax does so unasked."""
+    if body["model"].lower().startswith("minimax"):
+        return 512
+    if not ("cache_control" in body or any("cache_control" in block for block in _blocks(body.get("system")))):
+        return None
+    return 512 if _bound(body["model"]) else 4096 if re.match(r"claude-(opus|haiku)-4-[56]", body["model"]) else 1024
+
+
+def pieces(body: Json) -> list[object]:
+    """Return a request in the order in which it is cached."""
+    found: list[object] = [body.get("tools"), *_blocks(body.get("system"))]
+    for message in body["messages"]:
+        found += [[message["role"], block] for block in _blocks(message["content"])]
+    return found
+
+
+def count_cached(usage: Json, read: int, written: int) -> None:
+    """Say how much was read from the cache and written to it, which then is not counted as input."""
+    usage |= {"cache_read_input_tokens": read, "cache_creation_input_tokens": max(0, written - read)}
+    usage["input_tokens"] = 3 if written else usage["input_tokens"]
+
+
 def stream(said: Json, body: Json) -> list[tuple[str, Any]]:
     """Return the same answer as the events of a stream."""
     start = {**said, "content": [], "stop_reason": None, "usage": {**said["usage"], "output_tokens": 1}}

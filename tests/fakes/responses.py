@@ -158,7 +158,7 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
                 "status": "completed",
             }
         )
-    used, made = tokens(body["input"]), tokens(output)
+    used, made = tokens(body["input"]) + tokens(body.get("instructions") or ""), tokens(output)
     finish = turn.get("finish")
     reason = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(str(finish))
     return {
@@ -179,6 +179,22 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
         }
         | turn.get("usage", {}),
     }
+
+
+def least_cached(body: Json) -> int | None:
+    """Return from how many tokens on the vendor caches what requests begin with."""
+    return 1024
+
+
+def pieces(body: Json) -> list[object]:
+    """Return a request in the order in which it is cached."""
+    items = body["input"] if isinstance(body["input"], list) else [body["input"]]
+    return [body.get("tools"), body.get("instructions"), *items]
+
+
+def count_cached(usage: Json, read: int, written: int) -> None:
+    """Say how much was read from the cache."""
+    usage["input_tokens_details"]["cached_tokens"] = min(read, usage["input_tokens"])
 
 
 def stream(said: Json, body: Json) -> list[tuple[str, Any]]:

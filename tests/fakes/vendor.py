@@ -15,6 +15,8 @@ anything else a lenient one) and answers from a script:
     python -m tests.fakes.vendor --port 0 --script '["hello"]' --log requests.jsonl --latency 0.2
     {"url": "http://127.0.0.1:41523", "port": 41523, "pid": 4711}          ← its first line on stdout
 
+Vendors that cache say in `usage` how much of a request they have seen before: of Anthropic's only what was marked.
+
 `context=1000` makes its models overflow beyond so many tokens; `name="a"` tells it from a second one in the same test,
 whose calls and thinking it then takes for another vendor's. `strict=False` answers whatever is asked.
 
@@ -61,7 +63,7 @@ from types import ModuleType, TracebackType
 from typing import Any, Self, TextIO
 
 from tests.fakes import chat, messages, responses
-from tests.fakes.rules import Json, Refusal, model_named, require
+from tests.fakes.rules import Json, Refusal, digest, model_named, require, tokens
 
 Turn = str | Json
 _APIS: dict[str, ModuleType] = {"/chat/completions": chat, "/responses": responses, "/v1/messages": messages}
@@ -142,6 +144,8 @@ class FakeVendor:
         """What it lists at `/models`, for GET."""
         self.loaded: list[Json] | None = None
         """What Ollama says at `/api/ps` of the models in memory; None: it is another server."""
+        self._cached: set[str] = set()
+        """Digests of conversations that a later one may begin with."""
         self._number = 0
         self._log = log
         self._port = port
@@ -216,6 +220,8 @@ class FakeVendor:
             )
         else:
             said = api.answer(turn, body, self._number, name=self.name)
+            if "usage" not in turn:
+                self._count_cached(api, body, said["usage"])
             if turn.get("empty"):
                 said |= {key: [] for key in ("choices", "output", "content") if key in said}
             answer = _Answer.of(said)
@@ -228,6 +234,18 @@ class FakeVendor:
         name = "request-id" if api is messages else "x-request-id"
         answer.headers[name] = f"req_{self._number}"
         return answer
+
+    def _count_cached(self, api: ModuleType, body: Json, usage: Json) -> None:
+        """Count as read from the cache what an earlier request began with, where the vendor caches and it is enough."""
+        least = api.least_cached(body)
+        if least is None:
+            return
+        prefixes, size = [], 0
+        for piece in api.pieces(body):
+            prefixes.append((digest([prefixes[-1][0] if prefixes else "", piece]), size := size + tokens(piece)))
+        read = next((count for mark, count in reversed(prefixes) if mark in self._cached and count >= least), 0)
+        self._cached |= {mark for mark, count in prefixes[-1:] if count >= least}
+        api.count_cached(usage, read, size if size >= least else 0)
 
     def _record(
         self, path: str, headers: dict[str, str], body: Any, raw: bytes, refusal: str | None, answer: _Answer

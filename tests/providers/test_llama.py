@@ -37,8 +37,8 @@ async def test_a_real_server_answers_whole_and_in_pieces(kind: str, llama: Llama
     for answer in (whole, last):
         assert answer.content
         assert answer.finish_reason in ("length", "stop")
-        assert 10 < answer.usage.input < 80
         assert 0 < answer.usage.output <= 16
+    assert 10 < whole.usage.input < 80  # a stream of its /v1/messages may begin without the count of what it read
     assert "".join(chunk.delta for chunk in chunks).strip() == last.content.strip()
 
 

@@ -278,3 +278,32 @@ async def test_each_answer_leaves_a_line_for_the_operator_and_no_word_of_it(
     (line,) = logged
     assert (line["event"], line["log_level"], line["request_id"]) == ("provider.answered", "debug", "req_1")
     assert not {"What I say.", "What you ask.", KEY} & {str(value) for value in line.values()}
+
+
+LONG = "The host carries a database, a web server and the family's photographs. " * 120  # some 2,000 tokens
+
+
+@pytest.mark.parametrize(
+    "way",
+    ["openai responses", "openai chat", "claude opus", "minimax", "deepseek", "kimi", "openai chat, deepseek"],
+)
+async def test_from_the_second_iteration_on_the_beginning_comes_from_the_vendors_cache(
+    way: str, provider_for: Opener
+) -> None:
+    async with FakeVendor(LOOP) as vendor:
+        history = [LLMMessage(role="system", content=LONG), user("Report, please.")]
+        talk = Talk(provider_for(way, vendor), messages=history)
+        answers = [await talk.ask(routine="daily-report") for _ in LOOP]
+    assert vendor.refusals == []
+    assert answers[0].usage.cache_read == 0
+    for answer in answers[1:]:
+        assert answer.usage.cache_read > 1500
+        assert answer.usage.input >= answer.usage.cache_read + answer.usage.cache_write
+
+
+async def test_what_is_not_marked_claude_does_not_cache(provider_for: Opener) -> None:
+    async with FakeVendor(LOOP) as vendor:
+        history = [LLMMessage(role="system", content=LONG), user("Report, please.")]
+        talk = Talk(provider_for("claude opus", vendor, capabilities={"cache": False}), messages=history)
+        answers = [await talk.ask() for _ in LOOP]
+    assert {answer.usage.cache_read for answer in answers} == {0}

@@ -124,6 +124,7 @@ async def test_a_stream_that_breaks_off_in_the_middle_is_no_answer(way: str, fau
     turn, saying = BREAKS[fault]
     async with FakeVendor([{"text": "All is well, all is we", **turn}, "well again"]) as vendor:
         provider = provider_for(way, vendor, stall=0.2)
+        await provider.warm()
         with pytest.raises(Transport, match=saying) as caught:
             await provider.chat([user("hi")], max_tokens=30_000)
         again = await provider.chat([user("hi")], max_tokens=30_000)
@@ -137,6 +138,7 @@ async def test_a_server_that_never_begins_is_waited_for_as_long_as_for_any_answe
 ) -> None:
     async with FakeVendor([{"hang": True, "after": 0}, {"hang": True, "latency": 9}]) as vendor:
         provider = provider_for(way, vendor, timeout=0.2, stall=0.01)
+        await provider.warm()  # which takes longer than that
         with pytest.raises(Transport, match=r"stood still for 0.2 s"):
             await provider.chat([user("hi")], max_tokens=30_000)
         with pytest.raises(Transport, match=r"no answer within 0.2 s"):
