@@ -310,7 +310,7 @@ class ToolContext:
     tainted: bool = False
     """The run has read what strangers wrote: its calls are judged the more strictly."""
     approved: str = ""
-    """The id of the approval that a person gave for this very call; empty where none was needed."""
+    """The approval that a person gave for this very call, once or for good; empty where none was needed."""
     call: str = ""
     """The call's place in the run: the same one after a crash."""
 

@@ -57,6 +57,8 @@ class Ruling:
     """What to ask, where that has not been asked by a twin of this turn."""
     approval: str = ""
     """The id of the approval that is used up by the call's start."""
+    standing: str = ""
+    """What allows it for good instead."""
     note: str = ""
     """What the model is told of it: instead of a result, or above it."""
 
@@ -118,6 +120,7 @@ class _Plan:
     """Until a person has answered."""
     petition: Petition | None = None
     approval: str = ""
+    standing: str = ""
     note: str = ""
     """What stands above its result."""
 
@@ -192,8 +195,9 @@ class Hands:
         if running:
             await commit(any(not plan.looks for plan in running))
         results = await self._all([self._run(plan) for plan in batch])
+        sandbox = str(self.stamp().get("sandbox", "")) if running else ""
         for plan, (result, seconds) in zip(batch, results, strict=True):
-            note(result_step(plan.key, plan.call, iteration, result, seconds))
+            note(result_step(plan.key, plan.call, iteration, result, seconds, "" if plan.refusal else sandbox))
 
     @staticmethod
     async def _all(runs: Sequence[Awaitable[tuple[ToolResult, float]]]) -> list[tuple[ToolResult, float]]:
@@ -222,13 +226,13 @@ class Hands:
         definition = self.registry.get_function(plan.call.name)
         if definition is None or (plan.verdict is None and plan.refusal):
             return replace(plan, taint=taint)
-        call, approval, note = plan.call, "", ""
+        call, approval, standing, note = plan.call, "", "", ""
         verdict = self.policy.judge(call.name, call.arguments, routine=self.context.routine, tainted=bool(taint))
         if verdict.effect is Effect.ASK:
             if plan.started:  # by a policy that allowed it; what a person is asked about has not begun
                 return replace(plan, taint=taint, verdict=verdict, refusal=say("interrupted", self.context.language))
             ruling = await self.desk.rule(plan.key, call, verdict, taint)
-            verdict, approval, note = ruling.verdict, ruling.approval, ruling.note
+            verdict, approval, standing, note = ruling.verdict, ruling.approval, ruling.standing, ruling.note
             if verdict.effect is Effect.ASK:
                 return replace(plan, taint=taint, verdict=verdict, waits=True, petition=ruling.petition)
         if not verdict.allows:
@@ -242,6 +246,7 @@ class Hands:
             looks=looks and not approval,
             repeatable=(looks or definition.idempotent) and not approval,
             approval=approval,
+            standing=standing,
             note=note,
         )
 
@@ -255,7 +260,8 @@ class Hands:
             return ToolResult(ok=False, text=self.redact(plan.refusal)), 0.0
         clock = asyncio.get_running_loop().time
         begin = clock()
-        context = replace(self.context, tainted=bool(plan.taint), approved=plan.approval, call=plan.key)
+        allowed = plan.approval or plan.standing
+        context = replace(self.context, tainted=bool(plan.taint), approved=allowed, call=plan.key)
         result = await self.executor.run(plan.call, context)
         for _ in range(self.tool_retries if plan.repeatable else 0):
             if result.ok or not result.transient:

@@ -241,13 +241,17 @@ def call_step(
     return Step(kind=StepKind.CALL, iteration=iteration, call_id=key, body=body)
 
 
-def result_step(key: str, call: FunctionCall, iteration: int, result: ToolResult, seconds: float) -> Step:
-    """Return the step that records how a call ended."""
+def result_step(
+    key: str, call: FunctionCall, iteration: int, result: ToolResult, seconds: float, sandbox: str = ""
+) -> Step:
+    """Return the step that records how a call ended, and in which sandbox."""
     body: Json = {"tool": call.name, "ok": result.ok, "text": result.text, "seconds": round(seconds, 3)}
     if result.taint:
         body["taint"] = result.taint.value
     if call.name == "subagent" and isinstance(result.value, dict):
         body["spent"] = result.value["tokens"]
+    if sandbox:
+        body["sandbox"] = sandbox
     if iteration == 0 and result.value is not None:
         body["value"] = result.value  # gates and the next report compare it
     return Step(kind=StepKind.RESULT, iteration=iteration, call_id=key, body=body)

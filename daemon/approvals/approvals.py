@@ -113,7 +113,7 @@ class Approvals:
             return ""
         if now["policy"] != was["policy"]:
             return "the policy has changed"
-        return "a program or a file of this call has changed"
+        return "a program or a file of this call, or its folder, has changed"
 
     async def _go_on(self, runs: Iterable[Run]) -> None:
         for run in runs:

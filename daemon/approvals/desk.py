@@ -51,7 +51,8 @@ class Desk:
         routine = self._run.routine
         request = await asyncio.to_thread(describe, self._policy(), call.name, call.arguments, routine=routine)
         if not taint and (rule := self._remembered.allows(request)):
-            return Ruling(verdict=Verdict(effect=Effect.ALLOW, rule=rule, reason=f"asked by {verdict.rule}"))
+            allowed = Verdict(effect=Effect.ALLOW, rule=rule, reason=f"asked by {verdict.rule}")
+            return Ruling(verdict=allowed, standing=rule)
         asked = Petition(
             call_id=key,
             tool=call.name,

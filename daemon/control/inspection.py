@@ -67,6 +67,9 @@ def _head(page: Page, run: Mapping[str, Any]) -> None:
         )
     if level := run.get("sandbox"):
         lines.append(("sandbox", SANDBOXES.get(level, level)))
+    if run.get("taint"):
+        said = "something read like orders to it" if run["taint"] == "high" else "it has read what strangers wrote"
+        lines.append(("taint", f"{run['taint']}: {said}"))
     if run["not_before"]:
         lines.append(("goes on", when(run["not_before"])))
     if run["event"]:

@@ -129,6 +129,8 @@ class RunView(RunBrief):
     iterations: int
     sandbox: str
     """How well its programs were confined: bubblewrap, landlock, profiles or off; empty until it has ended."""
+    taint: str
+    """What of strangers it has read: empty, tainted, or high if some of it read like orders."""
     deliveries: list[DeliveryView]
     position: int | None
     """How many runs stand before it, while it waits for room."""
@@ -404,6 +406,7 @@ def run_view(
         provider=run.provider,
         model=run.model,
         iterations=run.iterations,
+        taint=run.taint.value,
         sandbox=run.sandbox,
         deliveries=[delivery_view(delivery) for delivery in deliveries],
         position=position if run.status is Status.QUEUED else None,

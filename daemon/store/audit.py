@@ -88,6 +88,7 @@ def note_steps(connection: sqlite3.Connection, run: Run, steps: Iterable[Step], 
             text = str(body.get("text", ""))
             told = {"ok": body.get("ok"), "result": digest(text), "bytes": len(text.encode(errors="replace"))}
             told |= {"taint": body.get("taint", ""), "seconds": body.get("seconds", 0)}
+            told |= {"sandbox": body["sandbox"]} if body.get("sandbox") else {}
         else:
             continue
         note(

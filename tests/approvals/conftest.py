@@ -154,8 +154,11 @@ class House:
             offered=self.registry.names(),
             desk=self.desk(run),
             screen=Screen(run, self.journal, lambda: self.policy),
-            stamp=lambda: {"policy": self.policy.hash},
+            stamp=self.stamp,
         )
+
+    def stamp(self) -> dict[str, str]:
+        return {"policy": self.policy.hash, "sandbox": "profiles"}
 
     hands_for_gate = hands_for
 
@@ -176,7 +179,7 @@ class House:
             deadline=deadline,
             desk=self.desk(run),
             screen=Screen(run, self.journal, lambda: self.policy),
-            stamp=lambda: {"policy": self.policy.hash},
+            stamp=self.stamp,
             taint=run.taint,
         )
 

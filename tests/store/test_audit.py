@@ -1,0 +1,91 @@
+"""The audit tells of every call, without its words, and of every attempt to change it."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.models import Status, Step, StepKind
+from daemon.store.database import Database
+from tests.store.conftest import Ledger
+
+CALL = Step(
+    kind=StepKind.CALL,
+    iteration=1,
+    call_id="1.0",
+    body={
+        "tool": "shell",
+        "arguments": {"command": "cat private.txt"},
+        "verdict": {"effect": "allow", "rule": "rule 3 (shell: cat)", "reason": "it is private"},
+        "policy": "abc",
+        "sandbox": "bubblewrap",
+        "taint": "tainted",
+    },
+)
+RESULT = Step(
+    kind=StepKind.RESULT, iteration=1, call_id="1.0", body={"tool": "shell", "ok": True, "text": "mine", "seconds": 0.1}
+)
+
+
+async def filled(ledger: Ledger) -> None:
+    run = await ledger.running()
+    await ledger.journal.append(run, CALL)
+    await ledger.journal.append(run, RESULT)
+    await ledger.journal.end(run.to(Status.SUCCEEDED))
+
+
+async def test_a_call_and_its_end_are_rows_with_verdict_policy_taint_and_sandbox(ledger: Ledger) -> None:
+    await filled(ledger)
+    end, call = await ledger.journal.audit()
+    assert (call.kind, call.tool, call.call_id, call.routine) == ("call", "shell", "1.0", "daily")
+    assert {key: call.body[key] for key in ("effect", "rule", "policy", "sandbox", "taint")} == {
+        "effect": "allow",
+        "rule": "rule 3 (shell: cat)",
+        "policy": "abc",
+        "sandbox": "bubblewrap",
+        "taint": "tainted",
+    }
+    assert (end.kind, end.body["ok"], end.body["bytes"]) == ("result", True, 4)
+    told = str([call.body, end.body])
+    assert "private" not in told and "mine" not in told, "of words only digests are kept"
+    assert (await ledger.journal.prove_audit()).rows == 2
+
+
+async def test_the_list_is_paged_and_narrowed_to_a_run(ledger: Ledger) -> None:
+    await filled(ledger)
+    await filled(ledger)
+    (newest,) = await ledger.journal.audit(limit=1)
+    assert newest.seq == 4
+    assert [row.seq for row in await ledger.journal.audit(before=3)] == [2, 1]
+    assert [row.seq for row in await ledger.journal.audit(run=newest.run)] == [4, 3]
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        "UPDATE audit SET body = replace(body, 'allow', 'deny') WHERE seq = 3",
+        "UPDATE audit SET at = at + 1 WHERE seq = 3",
+        "UPDATE audit SET actor = 'uid 0' WHERE seq = 3",
+        "DELETE FROM audit WHERE seq = 3",
+        "UPDATE audit SET hash = (SELECT hash FROM audit WHERE seq = 4) WHERE seq = 3",
+    ],
+)
+async def test_whatever_is_changed_or_taken_out_is_noticed(db: Database, ledger: Ledger, tampering: str) -> None:
+    for _ in range(3):
+        await filled(ledger)
+    await db.write(lambda connection: connection.execute(tampering))
+    assert (await ledger.journal.prove_audit()).broken == 3
+
+
+async def test_what_was_put_in_is_noticed_and_what_was_cut_off_has_another_head(db: Database, ledger: Ledger) -> None:
+    await filled(ledger)
+    head = (await ledger.journal.prove_audit()).head
+    await db.write(
+        lambda connection: connection.execute(
+            "INSERT INTO audit (seq, at, kind, body, hash) VALUES (3, 0, 'call', '{}', 'x')"
+        )
+    )
+    assert (await ledger.journal.prove_audit()).broken == 3
+    await db.write(lambda connection: connection.execute("DELETE FROM audit WHERE seq >= 2"))
+    proof = await ledger.journal.prove_audit()
+    assert (proof.broken, proof.rows) == (None, 1)
+    assert proof.head != head
