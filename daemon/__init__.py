@@ -43,7 +43,7 @@ redact.py       secrets taken out of whatever is kept or shown
 clock.py timer.py bell.py errands.py notify.py   the time, an alarm, a changed file, work that waits, a word to systemd
 metrics.py      what is counted and measured, as Prometheus text
 upkeep.py       the journal looked through, old history let go
-backup.py transfer.py         what is known, out into a file and back in
+backup.py transfer.py unit.py   what is known, out into a file and back in; the systemd unit, installed
 drafting/       for the person who writes the policy
 new.py          a routine file, written for a person
 webhooks.py     the door for strangers, opened when a routine wants one

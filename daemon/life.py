@@ -66,7 +66,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         await app.webhooks.open(tasks)
         await server.ready()
         public = await _open_to_the_network(app, tasks)
-        reloads = Reloads(app.reload, app.definition_folders)
+        reloads = Reloads(_reload_of(app, notifier), app.definition_folders)
         zone = zone_bell(reloads.ring, env=app.place.env)
         loop.add_signal_handler(signal.SIGHUP, reloads.ring)
         notifier.send("READY=1", f"STATUS={len(app.engine.routines)} routines")
@@ -86,6 +86,19 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         await serving
         for task in background:
             task.cancel()
+
+
+def _reload_of(app: App, notifier: Notifier) -> Callable[[], Awaitable[None]]:
+    """Return what reads the definitions again, and tells systemd meanwhile."""
+
+    async def reload() -> None:
+        notifier.reloading()
+        try:
+            await app.reload()
+        finally:
+            notifier.send("READY=1", f"STATUS={len(app.engine.routines)} routines")
+
+    return reload
 
 
 def _by_and_by(app: App) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:

@@ -116,6 +116,15 @@ def _add_moves(verbs: argparse._SubParsersAction[_Parser]) -> None:
     import_parser = verbs.add_parser("import", help="take in what was exported elsewhere, while no daemon runs")
     import_parser.add_argument("file", type=Path)
     import_parser.set_defaults(verb=import_)
+    service_parser = verbs.add_parser("service", help="install or remove a systemd unit for this installation")
+    service_parser.add_argument("act", choices=["install", "uninstall"])
+    kind = service_parser.add_mutually_exclusive_group()
+    kind.add_argument("--user", action="store_true", help="for you, in your own session (default, unless you are root)")
+    kind.add_argument("--system", action="store_true", help="for the whole machine, as a user of its own; takes root")
+    service_parser.add_argument("--yes", action="store_true", help="do not ask")
+    service_parser.add_argument("--print", action="store_true", dest="show", help="show what would happen, and stop")
+    service_parser.set_defaults(verb=service)
+    _add_places(service_parser, again=True)
     for parser in (backup_parser, restore_parser, export_parser, import_parser):
         _add_places(parser, again=True)
 
@@ -379,6 +388,27 @@ def import_(options: argparse.Namespace) -> int:
 
     done = take_in(options.file.absolute(), _state(options), _config(options), progress=bar("importing"))
     _say("\n".join(done))
+    return 0
+
+
+def service(options: argparse.Namespace) -> int:
+    """Install or remove a unit, once somebody has seen it and said yes."""
+    from daemon.unit import agreed, install, plan, uninstall
+
+    system = options.system or (os.geteuid() == 0 and not options.user)
+    if options.act == "uninstall":
+        if not (options.yes or agreed("Stop agentd and remove its unit?")):
+            raise Refused("nothing was changed; --yes does it without a question")
+        _say("\n".join(uninstall(system=system)))
+        return 0
+    config = Path("/etc/agentd/config.toml") if system and options.config is None else _config(options).file
+    wanted = plan(system=system, config=config.absolute())
+    _say(wanted.words)
+    if options.show:
+        return 0
+    if not (options.yes or agreed("Write this and start it?")):
+        raise Refused("nothing was changed; --yes does it without a question")
+    _say("\n".join(install(wanted)))
     return 0
 
 

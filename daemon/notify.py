@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Mapping
 
 
@@ -27,6 +28,10 @@ class Notifier:
                 channel.sendall("\n".join(lines).encode())
             except OSError:
                 return  # a manager that went away is no reason to stop working
+
+    def reloading(self) -> None:
+        """Say that definitions are read again; READY=1 says that they have been (Type=notify-reload)."""
+        self.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     async def feed_watchdog(self) -> None:
         """Ping from the event loop at half the watchdog's interval: if the loop is stuck, so are the pings."""

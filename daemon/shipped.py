@@ -23,10 +23,13 @@ def init(folder: Path) -> list[Path]:
     """Write config, policy, routines and a user unit; return what was written, as nothing is ever overwritten."""
     folder, source = folder.absolute(), shipped()
     # systemd looks for user units in ~/.config/systemd/user; anywhere else it is a template beside the config
-    unit = folder.parent / "systemd/user/agentd.service" if folder.parent.name == ".config" else folder / UNIT
+    at_home = folder.parent.name == ".config"
+    unit = folder.parent / "systemd/user/agentd.service" if at_home else folder / UNIT
     texts = {folder / name: (source / name).read_text("utf-8") for name in FILES}
-    texts[unit] = _with_command((source / UNIT).read_text("utf-8"), folder / "config.toml")
+    texts[unit] = with_command((source / UNIT).read_text("utf-8"), folder / "config.toml")
     try:
+        if at_home:  # the unit shows it to the daemon, so it has to be there
+            (folder.parent.parent / ".local/state/agentd").mkdir(parents=True, exist_ok=True, mode=0o700)
         return [path for path, text in texts.items() if _write_new(path, text)]
     except OSError as error:
         message = f"{error.filename}: {error.strerror}"
@@ -45,7 +48,7 @@ def _write_new(path: Path, text: str) -> bool:
     return True
 
 
-def _with_command(unit: str, config: Path) -> str:
+def with_command(unit: str, config: Path) -> str:
     """Return the unit with the command of this very installation."""
     agentd = Path(sys.executable).with_name("agentd")
     command = [str(agentd)] if agentd.exists() else [sys.executable, "-m", "daemon.main"]

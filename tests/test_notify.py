@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 
 import pytest
@@ -46,3 +47,22 @@ async def test_the_watchdog_is_fed_from_the_loop(manager):
 async def test_a_watchdog_of_another_process_is_not_ours_to_feed(manager):
     env = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "20000", "WATCHDOG_PID": "1"}
     await Notifier(env).feed_watchdog()
+
+
+async def test_a_real_daemon_tells_its_whole_life(manager, home):
+    home.env["NOTIFY_SOCKET"] = manager.getsockname()
+    home.env["WATCHDOG_USEC"] = "60000000"
+    home.routine("morning", '[run]\nprompt = "x"\n')
+
+    async def heard(first):
+        while not (told := (await asyncio.to_thread(manager.recv, 4096)).decode()).startswith(first):
+            assert told == "WATCHDOG=1"
+        return told
+
+    await home.start()
+    assert await heard("READY=1") == "READY=1\nSTATUS=1 routines"
+    home.process.send_signal(signal.SIGHUP)
+    assert "MONOTONIC_USEC=" in await heard("RELOADING=1")
+    assert await heard("READY=1") == "READY=1\nSTATUS=1 routines"
+    assert await home.stop() == 0
+    assert await heard("STOPPING=1") == "STOPPING=1"

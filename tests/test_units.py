@@ -69,10 +69,54 @@ def test_the_sockets_have_the_names_and_places_that_the_daemon_and_its_client_kn
 
 
 @systemd
-def test_the_system_unit_is_as_closed_as_a_sandbox_for_tools_allows(tmp_path: Path) -> None:
-    # 2.4: lower needs PrivateUsers, under which the control socket can tell no users apart
-    done = analyze(tmp_path, SYSTEM, "security", "--offline=true", "--no-pager", "--threshold=24")
+@pytest.mark.parametrize(("unit", "most"), [(SYSTEM, 22), (USER, 24)], ids=["system", "user"])
+def test_a_unit_is_as_closed_as_a_sandbox_for_tools_allows(tmp_path: Path, unit: Path, most: int) -> None:
+    # lower needs PrivateUsers in the system unit: the control socket could tell no users apart
+    done = analyze(tmp_path, unit, "security", "--offline=true", "--no-pager", f"--threshold={most}")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+
+
+# What systemd mounts for the lines of the unit over /proc; then a tool's own sandbox, as an ordinary user.
+MASKS = """
+mkdir -p {free} && chmod 700 {free}
+{bind}
+mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys
+mount --bind /proc/sys/kernel/hostname /proc/sys/kernel/hostname
+[ -z "{kmsg}" ] || mount --bind /dev/null /proc/kmsg
+exec {drop} bwrap --unshare-user --unshare-pid --unshare-net --unshare-ipc --ro-bind / / --dev /dev --proc /proc true
+"""
+NOBODY = "setpriv --reuid=65534 --regid=65534 --clear-groups"
+SANDBOXES = {
+    "system": (["unshare", "-m"], {"bind": "mount --bind /proc {free}", "kmsg": "yes", "drop": NOBODY}),
+    "user": (
+        [*NOBODY.split(), "unshare", "-Um", "--map-current-user", "--keep-caps"],
+        {
+            "bind": "mount --rbind /proc {free}",
+            "kmsg": "",
+            "drop": "setpriv --bounding-set -all --inh-caps -all --ambient-caps -all",
+        },
+    ),
+}
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount what systemd mounts")
+@pytest.mark.skipif(not shutil.which("bwrap"), reason="root: needs bubblewrap: apt-get install bubblewrap")
+@pytest.mark.parametrize("kind", SANDBOXES)
+@pytest.mark.parametrize("unmasked", [True, False], ids=["as shipped", "without BindPaths"])
+def test_the_sandbox_of_tools_works_under_exactly_these_lines(tmp_path: Path, kind: str, unmasked: bool) -> None:
+    around, told = SANDBOXES[kind]
+    free = Path(f"/tmp/agentd-proc-{os.getpid()}-{kind}-{unmasked}")
+    free.mkdir()
+    os.chown(free, 65534, 65534)
+    bind = told["bind"].format(free=free) if unmasked else "true"
+    script = MASKS.format(free=free, bind=bind, kmsg=told["kmsg"], drop=told["drop"])
+    try:
+        done = subprocess.run([*around, "sh", "-ec", script], capture_output=True, text=True, check=False)
+    finally:
+        free.rmdir()
+    assert (done.returncode == 0) is unmasked, done.stderr
+    assert unmasked or "Can't mount proc" in done.stderr
 
 
 @pytest.mark.parametrize("unit", [SYSTEM, USER], ids=["system", "user"])

@@ -256,6 +256,7 @@ VERBS = {
     ),
     "backup": Verb(verbs.backup, "copy all it knows into one file, while it runs, without a daemon too", raw=True),
     "restore": Verb(verbs.restore, "put a backup back; everything stands still until resume --all", raw=True),
+    "service": Verb(verbs.service, "install or uninstall a systemd unit, shown first", raw=True),
     "export": Verb(verbs.export, "routines with their history, for another machine, without a daemon too", raw=True),
     "import": Verb(verbs.import_, "take in what was exported elsewhere, while no daemon runs", raw=True),
     "reload": Verb(verbs.reload, "read config, policy and routines again"),

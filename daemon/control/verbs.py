@@ -498,6 +498,11 @@ def restore(call: Call) -> int:
     _agentd(["restore", *_with_places(call)])
 
 
+def service(call: Call) -> int:
+    """Install or remove a unit."""
+    _agentd(["service", *call.rest])
+
+
 def export(call: Call) -> int:
     """Write routines with their history."""
     _agentd(["export", *_with_places(call)])
