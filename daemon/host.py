@@ -252,6 +252,7 @@ class RunHost:
             self._rooms.approvals.remembered,
             now=self.now,
             language=self._rooms.config.agent.language,
+            scripts=self._rooms.config.scripts_path,
         )
 
     def _screen(self, run: Run) -> Screen:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.agent import Ruling
@@ -39,9 +40,10 @@ class Desk:
         *,
         now: Callable[[], datetime],
         language: str = "en",
+        scripts: Path | None = None,
     ) -> None:
         self._run, self._journal, self._policy, self._remembered = run, journal, policy, remembered
-        self._now, self._language = now, language
+        self._now, self._language, self._scripts = now, language, scripts
         self._answers: list[Approval] | None = None
         self._asking: dict[tuple[str, str], str] = {}
         """Calls of this attempt that wait, by turn and digest."""
@@ -49,7 +51,9 @@ class Desk:
     async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> Ruling:
         """Say whether a call may start, is refused, or waits."""
         routine = self._run.routine
-        request = await asyncio.to_thread(describe, self._policy(), call.name, call.arguments, routine=routine)
+        request = await asyncio.to_thread(
+            describe, self._policy(), call.name, call.arguments, routine=routine, scripts=self._scripts
+        )
         if not taint and (rule := self._remembered.allows(request)):
             allowed = Verdict(effect=Effect.ALLOW, rule=rule, reason=f"asked by {verdict.rule}")
             return Ruling(verdict=allowed, standing=rule)

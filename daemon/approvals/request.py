@@ -11,7 +11,7 @@ import os
 import shlex
 import stat
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from daemon.models import Json
@@ -28,9 +28,11 @@ LONGEST_PATH = 4096
 LONGEST_WORDS = 2_000
 
 
-def describe(policy: Policy, tool: str, arguments: Json, *, routine: str) -> Json:
-    """Return exactly what a call would do; it reads files, so not on the event loop."""
+def describe(policy: Policy, tool: str, arguments: Json, *, routine: str, scripts: Path | None = None) -> Json:
+    """Return exactly what a call would do; it reads files, so not on the event loop. `scripts` is their folder."""
     request: Json = {"tool": tool, "routine": routine, "policy": policy.hash, "folder": policy.reach.workspace}
+    if tool == "script" and scripts and (name := PurePath(str(arguments.get("name", ""))).name):
+        request["script"] = _identity(scripts / name)  # a yes is for this text of it, not for what it says tomorrow
     line = policy.plan(tool, arguments, routine=routine)[1]
     if not line:
         return request | {"arguments": arguments, "files": dict(_files(_words_in(arguments), policy.reach))}

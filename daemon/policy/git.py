@@ -16,7 +16,8 @@ from daemon.policy.grammars import Grammar
 from daemon.policy.lexer import Unreadable, Word
 from daemon.policy.options import Parsed, Program, Usage, synopses
 
-# Sub-commands and their options. Which operands are paths is seen to below, since a revision may look like one.
+# Sub-commands and their options. Which operands are paths is seen to below, since a revision may look like one. Not
+# --text: files whose changes are not to be shown are declared binary (tools/repository.py).
 _TABLE = """
 git status     TEXT*
                -sbz -u?WORD --short --branch --show-stash --porcelain[=WORD] --long --null --untracked-files[=WORD]
@@ -69,13 +70,13 @@ _FRAGMENTS = {
         --decorate[=WORD] --no-decorate --source --parents --children --relative-date --no-notes --encoding=WORD
         --follow --color[=WORD] --no-color --expand-tabs[=NUM] --no-expand-tabs --log-size""",
     "CHANGES": """
-        -pusabwWRz -U:NUM -M?NUM -C?NUM -B?WORD -l:NUM -S:TEXT -G:TEXT -I:TEXT --patch --no-patch --unified=NUM --raw
+        -pusbwWRz -U:NUM -M?NUM -C?NUM -B?WORD -l:NUM -S:TEXT -G:TEXT -I:TEXT --patch --no-patch --unified=NUM --raw
         --patch-with-stat --minimal --patience --histogram --diff-algorithm=WORD --anchored=TEXT --stat[=WORD]
         --compact-summary --numstat --shortstat --dirstat[=WORD] --cumulative --summary --name-only --name-status
         --word-diff[=WORD] --word-diff-regex=TEXT --color-words[=TEXT] --color-moved[=WORD] --no-color-moved
         --color[=WORD] --no-color --no-renames --check --full-index --abbrev[=NUM] --break-rewrites[=WORD]
         --find-renames[=NUM] --find-copies[=NUM] --find-copies-harder --irreversible-delete --diff-filter=WORD
-        --pickaxe-all --pickaxe-regex --relative --no-relative --text --ignore-cr-at-eol --ignore-space-at-eol
+        --pickaxe-all --pickaxe-regex --relative --no-relative --ignore-cr-at-eol --ignore-space-at-eol
         --ignore-space-change --ignore-all-space --ignore-blank-lines --ignore-matching-lines=TEXT
         --inter-hunk-context=NUM --function-context --exit-code --quiet --no-prefix --src-prefix=TEXT
         --dst-prefix=TEXT --no-ext-diff --no-textconv --cc --ws-error-highlight=WORD""",

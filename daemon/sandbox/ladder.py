@@ -11,7 +11,6 @@ import structlog
 
 from daemon.sandbox.bounds import Mode
 from daemon.sandbox.sandbox import Sandbox, User
-from daemon.sandbox.trial import choose
 
 Confining: TypeAlias = Callable[[], Awaitable[Sandbox]]
 """How a tool asks for the sandbox of its programs."""
@@ -51,6 +50,8 @@ class Ladder:
         await self.sandbox()
 
     async def _climb(self) -> Sandbox:
+        from daemon.sandbox.trial import choose  # needed once, and not by the start
+
         found = self._found = await choose("prefer", self._folder, self.user)
         if found.confines:
             log.info("sandbox.chosen", rung=found.level, missing=found.missing)

@@ -14,7 +14,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -35,6 +35,7 @@ _HARMLESS = {
 }
 _SECTION = re.compile(r'\[\s*([A-Za-z]+)(?:\s+"([\w./+-]+)")?\s*\]')
 _SETTING = re.compile(r"([A-Za-z]+)\s*=\s*([\w./:@+*~-]+)")
+_PLAIN = re.compile(r"[\w.*?/+@~-]+")  # what .gitattributes reads as .gitignore does
 _HEAD = re.compile(r"(?:ref: refs/[\w./+-]+|[0-9a-f]{40}|[0-9a-f]{64})\n?")
 
 _ENVIRONMENT = {
@@ -51,11 +52,14 @@ _ENVIRONMENT = {
 }
 
 
-def repository_view(folder: Path, stack: ExitStack, *, owner: User | None = None) -> dict[str, str]:
+def repository_view(
+    folder: Path, stack: ExitStack, *, owner: User | None = None, hidden: Iterable[str] = ()
+) -> dict[str, str]:
     """Return the environment in which git sees the repository of a folder; the view goes when the stack unwinds.
 
-    `owner` is who git runs as, if that is not us. Without a repository git says so itself. Raises ToolFailed for one
-    that is not wholly in the folder.
+    `owner` is who git runs as, if that is not us; of files in `hidden`, patterns as in .gitignore, it is only shown
+    that they were changed. Without a repository git says so itself. Raises ToolFailed for one not wholly in the
+    folder.
     """
     place = folder / ".git"
     environment = {**_ENVIRONMENT, "GIT_DIR": str(place), "GIT_WORK_TREE": str(folder)}
@@ -75,8 +79,10 @@ def repository_view(folder: Path, stack: ExitStack, *, owner: User | None = None
             (view / name).symlink_to((place / name).resolve())
     (view / "HEAD").write_text(_head(place))
     (view / "config").write_text("".join(_settings(place)))
+    (view / "info").mkdir()
+    (view / "info" / "attributes").write_text("".join(f"{each} -diff\n" for each in hidden if _PLAIN.fullmatch(each)))
     if owner:
-        for path in (view, *view.iterdir()):
+        for path in (view, *view.iterdir(), view / "info" / "attributes"):
             os.chown(path, owner.uid, owner.gid, follow_symlinks=False)
     return environment | {"GIT_DIR": str(view)}
 

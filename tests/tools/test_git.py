@@ -120,6 +120,19 @@ async def test_a_poisoned_repository_elsewhere_runs_nothing(look: Look, elsewher
     assert (folder / ".git" / "index").read_bytes() == before
 
 
+async def test_what_the_policy_forbids_to_read_is_not_shown_as_a_change_either(look: Look, elsewhere: Path) -> None:
+    folder = repository(elsewhere / "a", "first")
+    (folder / "server.key").write_text("CANARY\n")
+    (folder / "notes.md").write_text("seen\n")
+    for words in ("add .", "-c user.name=a -c user.email=a@example.invalid commit -qm second"):
+        subprocess.run(["git", "-C", str(folder), *words.split()], check=True)
+    (folder / "server.key").write_text("CANARY 2\n")
+    for command in ("show", "log -p", "diff", "diff HEAD~1", "diff --word-diff", "show --stat -p", "diff --text"):
+        text = (await look(command, repository=str(folder))).text
+        assert "CANARY" not in text, command
+    assert "+seen" in (await look("show", repository=str(folder))).text
+
+
 @pytest.mark.parametrize("name", ["HEAD", "config"])
 async def test_a_file_that_never_ends_holds_nobody_up(look: Look, elsewhere: Path, name: str) -> None:
     folder = repository(elsewhere / "a", "first")

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from daemon.approvals.request import describe
 from daemon.functions import FunctionRegistry, ToolExecutor
 from daemon.models import FunctionCall, ToolContext, ToolResult
 from daemon.policy import Policy
@@ -123,6 +124,22 @@ async def test_a_script_that_others_could_change_is_not_run(running: Callable[..
     (folder / "backup").chmod(0o755)
     folder.chmod(0o775)
     assert "can be written by others" in (await running()("backup")).text
+
+
+def test_an_approval_is_for_the_text_of_a_script_not_for_its_name(
+    folder: Path, tmp_path: Path, workspace: Path
+) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(f"version = 1\n{ALLOW}")
+    policy = Policy.load(path, workspace=workspace)
+
+    def described() -> object:
+        return describe(policy, "script", {"name": "backup", "arguments": ["x"]}, routine="x", scripts=folder)
+
+    before = described()
+    assert described() == before
+    (folder / "backup").write_text(BACKUP + "rm -r .\n")
+    assert described() != before
 
 
 async def test_the_policy_names_scripts_and_their_first_words(running: Callable[..., Run]) -> None:
