@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from daemon.errors import ToolFailed
 from daemon.functions import FunctionRegistry
@@ -77,16 +76,16 @@ def _beneath(root: str) -> Iterator[str]:
     for seen, (folder, depth) in enumerate(folders):
         if seen >= _MOST_FOLDERS:
             return
-        if Path(folder, ".git").is_dir():
+        inside = _folders_in(folder)
+        if ".git" in inside:
             yield folder
         elif depth < _DEEPEST:
-            folders += [(path, depth + 1) for path in _folders_in(folder)]
+            folders += [(f"{folder.rstrip('/')}/{name}", depth + 1) for name in inside if name[0] != "."]
 
 
 def _folders_in(folder: str) -> list[str]:
     try:
         with os.scandir(folder) as entries:
-            inside = [each.path for each in entries if each.is_dir(follow_symlinks=False) and each.name[0] != "."]
-    except OSError:
+            return sorted(each.name for each in entries if each.is_dir(follow_symlinks=False))
+    except OSError:  # a file, or closed to us
         return []
-    return sorted(inside)

@@ -80,6 +80,7 @@ async def test_every_repository_is_looked_at_by_one_call(look: Look, elsewhere: 
     repository(elsewhere / "group" / "b", "first of b")
     repository(elsewhere / "private", "secret")
     (elsewhere / "leads").symlink_to(elsewhere / "a")
+    (elsewhere / "closed").mkdir(mode=0)
     found = (await look("log --format=%s", repository="*")).value
     private = found.pop(str(elsewhere / "private"))
     assert found == {
