@@ -69,6 +69,11 @@ class Events:
         self._followers: WeakSet[Following] = WeakSet()
         self._closed = False
 
+    @property
+    def followed(self) -> bool:
+        """Whether anybody listens; if not, an event need not be made."""
+        return bool(self._followers)
+
     def publish(self, run_id: str, event: Json) -> None:
         """Hand an event of a run to its followers; never blocks, and costs next to nothing when nobody follows."""
         if not self._followers:

@@ -314,7 +314,10 @@ class RunHost:
         if routine.run.memory != "recall+store":
             return Usage()
         now, memory = self.now(), self._rooms.memory
-        pieces = [replace(piece, text=self.redact(piece.text)) for piece in archive.segments(run.goal, steps, now)]
+        pieces = archive.segments(run.goal, steps, now)
+        said = "\n".join(piece.text for piece in pieces)
+        if self.redact(said) != said:  # seldom: steps are kept without secrets
+            pieces = [replace(piece, text=self.redact(piece.text)) for piece in pieces]
         told = await self._summary(run, routine, reply, pieces) if self._rooms.config.memory.summarise else None
         if told:
             pieces = with_summary(pieces, self.redact(told.content))

@@ -203,6 +203,8 @@ def serve(options: argparse.Namespace) -> int:
     """Start the daemon and stay until SIGTERM or Ctrl-C."""
     # The start makes next to no garbage, and looking for it takes a tenth of the time.
     gc.disable()
+    # A thread that computes (recall, the journal) may keep the loop waiting for so long: Python's own 5 ms are a stall.
+    sys.setswitchinterval(0.001)
     with frugal():
         from daemon import life
         from daemon.app import App

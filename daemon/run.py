@@ -59,7 +59,7 @@ class Recorder:
         return kept
 
     def _tell(self, kept: asyncio.Future[list[Step]]) -> None:
-        if kept.cancelled() or kept.exception():
+        if kept.cancelled() or kept.exception() or not self._events.followed:
             return
         for step in kept.result():
             if event := of_step(self._run, step):

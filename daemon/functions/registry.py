@@ -95,8 +95,11 @@ class FunctionRegistry:
         """Return the names, of all functions or of those that a name or glob in `patterns` covers, as registered."""
         if patterns is None:
             return list(self._functions)
-        wanted = list(patterns)
-        return [name for name in self._functions if any(fnmatchcase(name, pattern) for pattern in wanted)]
+        wanted = set(patterns)
+        globs = [pattern for pattern in wanted if not _NAME.fullmatch(pattern)]
+        return [
+            name for name in self._functions if name in wanted or any(fnmatchcase(name, pattern) for pattern in globs)
+        ]
 
     def list_functions(self, names: Iterable[str] | None = None) -> list[Json]:
         """Return `{"name", "description", "parameters"}` of the functions that `names` (globs too) cover, or of all.

@@ -138,7 +138,10 @@ class Database:
         try:
             self._set_full(connection, any(durable for _, _, durable in batch))
             connection.execute("BEGIN IMMEDIATE")
-            outcomes = [(future, *self._attempt(connection, work)) for work, future, _ in batch]
+            if len(batch) == 1:  # the usual case: it has no neighbours to be kept from harm
+                outcomes: list[_Outcome] = [(batch[0][1], batch[0][0](connection), None)]
+            else:
+                outcomes = [(future, *self._attempt(connection, work)) for work, future, _ in batch]
             connection.execute("COMMIT")
         except BaseException as error:  # noqa: BLE001  carried to those who await these works
             with suppress(sqlite3.Error):  # there may be nothing left to roll back

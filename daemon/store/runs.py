@@ -130,7 +130,11 @@ class Runs(Incidents):
         fence, first = self._taken.get(run.id, (None, 0))
         if fence != run.fence:
             return _failed(_fenced(run))
-        numbered = [replace(step, seq=first + i, at=now) for i, step in enumerate(steps)]
+        # not by `replace`, which takes ten times as long: this is done for every step there is
+        numbered = [
+            Step(kind=each.kind, iteration=each.iteration, body=each.body, call_id=each.call_id, seq=first + i, at=now)
+            for i, each in enumerate(steps)
+        ]
         # encoded here, so that what the caller changes afterwards is not written; deflated over there
         bodies = [encode(step.body) for step in steps]
         self._taken[run.id] = (run.fence, first + len(steps))

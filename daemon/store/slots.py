@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from daemon.errors import NotFound
@@ -83,6 +84,7 @@ class SlotRow:
 TOGETHER = 250
 
 
+@lru_cache(maxsize=20_000)  # ten thousand that are due together have the ones they had the last time
 def fingerprint(definition: str) -> str:
     """Return the name under which a definition is kept."""
     return hashlib.blake2b(definition.encode(), digest_size=16).hexdigest()
