@@ -199,15 +199,15 @@ LONG = "The quick brown fox jumps over the lazy dog near the bank of the river. 
 @pytest.mark.parametrize(
     ("loaded", "read", "said"),
     [
-        ([{"model": "llama", "context_length": 4096}], 4000, True),
-        ([{"name": "llama", "context_length": 32768}], 200, False),  # the rest was in its cache
-        (None, 2000, True),  # another server: nothing of a first question can be in its cache
-        (None, 9700, False),
-        ([{"model": "another", "context_length": 4096}], 2000, True),
+        ([{"model": "llama:latest", "context_length": 4096}], 4000, "as it holds 4,096; start Ollama with"),
+        ([{"model": "llama", "context_length": 32768}], 200, ""),  # the rest was in its cache
+        ([{"model": "llama"}], 2000, "tokens; start Ollama with OLLAMA_CONTEXT_LENGTH=16384 or more"),  # an older one
+        ([{"model": "llama", "context_length": 4096}], 9700, ""),
+        (None, 12, ""),  # another server: how it counts is its own affair
     ],
 )
 async def test_a_question_that_the_server_cut_is_said_to_be(
-    home: Home, loaded: list[Any] | None, read: int, said: bool
+    home: Home, loaded: list[Any] | None, read: int, said: str
 ) -> None:
     turn = {"text": "All is well.", "usage": {"prompt_tokens": read}}
     async with FakeVendor([turn]) as vendor:
@@ -221,7 +221,7 @@ async def test_a_question_that_the_server_cut_is_said_to_be(
             run = await daemon.run("daily")
             warnings = daemon.log("provider.context_cut")
     assert run.status is Status.SUCCEEDED
-    assert bool(warnings) is said
-    assert ("cut the question without a word: it read" in str(run.detail)) is said
-    if loaded and said and loaded[0]["model"] == "llama":
-        assert "as it holds 4,096; start Ollama with OLLAMA_CONTEXT_LENGTH=16384 or more" in str(run.detail)
+    assert bool(warnings) is bool(said)
+    assert said in (run.detail or "")
+    if not said:
+        assert run.detail is None

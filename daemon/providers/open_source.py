@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +19,7 @@ from urllib.request import getproxies, proxy_bypass
 import structlog
 
 from daemon.errors import ProviderError
-from daemon.models import LLMMessage, LLMResponse
+from daemon.models import LLMResponse
 from daemon.providers.vendor import CONNECT_TIMEOUT, Answer, Incoming, VendorProvider, broken, in_thread
 from daemon.providers.wire.base import Question
 from daemon.providers.wire.chat import CHAT
@@ -43,6 +42,8 @@ class OpenSourceProvider(VendorProvider):
         super().__init__(wire=CHAT, **settings)
         self._ways: Ways | None = None
         self._opening = asyncio.Lock()
+        self._is_another = False
+        """It was asked, and is no Ollama."""
         self._urls: dict[str, URL] = {}
         """By path: reading an address takes as long as sending a request to it."""
 
@@ -82,39 +83,40 @@ class OpenSourceProvider(VendorProvider):
         """Note that the server has cut the question to what it holds, as Ollama does without a word.
 
         Its `/v1` takes no size of context, and 4,096 tokens are all it has unless it was started with more; what does
-        not fit is dropped from the front (NousResearch/hermes-agent#43900). The count of what it read tells it, but an
-        older one does not count what it still had in its cache: so it is asked how much it holds.
+        not fit is dropped from the front (NousResearch/hermes-agent#43900). The count of what it read tells of it, but
+        an older one does not count what it still had in its cache: so it is asked how much it holds.
         """
-        if response.usage.input * _CERTAIN >= sum(len(message.content) for message in question.messages):
-            return response
-        least = fewest_tokens(question.messages)
-        if not least > LONG_QUESTION or not 0 < response.usage.input < least:
+        least = sum(len(message.content) for message in question.messages) // _LETTERS
+        if least <= LONG_QUESTION or not 0 < response.usage.input < least or self._is_another:
             return response
         holds = await self._holds()
         begun = any(message.role == "assistant" for message in question.messages)
-        if holds is None and (begun or response.usage.input > least // 2):
-            return response  # nobody knows; the rest may have come from its cache
+        if holds is None and (begun or self._is_another):
+            return response  # the rest may have come from its cache; and others say it when a question is too long
         if holds is not None and holds >= least:
             return response
         read = f"{response.usage.input:,} of at least {least:,} tokens"
         note = f"{self.name} ({self._model}) cut the question without a word: it read {read}"
         if holds is not None:
-            note += f", as it holds {holds:,}; start Ollama with OLLAMA_CONTEXT_LENGTH={_next_size(least)} or more"
-        log.warning(
-            "provider.context_cut", provider=self.name, model=self._model, read=response.usage.input, least=least
-        )
+            note += f", as it holds {holds:,}"
+        note += f"; start Ollama with OLLAMA_CONTEXT_LENGTH={_next_size(least)} or more"
+        told = {"provider": self.name, "model": self._model, "read": response.usage.input, "least": least}
+        log.warning("provider.context_cut", **told)
         return replace(response, note=note)
 
     async def _holds(self) -> int | None:
-        """Ask Ollama how many tokens this model's context has; None if it is another server, or does not say."""
+        """Ask Ollama how many tokens this model's context has; None if it does not say, or is another server."""
         root = self.base_url.removesuffix("/v1")
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 answer = await self._answer("GET", "/api/ps", root=root)
-            loaded = json.loads(answer.content)["models"] if answer.status == 200 else []
-            found = [each["context_length"] for each in loaded if self._model in (each.get("model"), each.get("name"))]
-            return int(found[0]) if found else None
-        except (ProviderError, TimeoutError, KeyError, TypeError, ValueError):
+            loaded = json.loads(answer.content)["models"] if answer.status == 200 else None
+            self._is_another = not isinstance(loaded, list)
+            names = (self._model, f"{self._model}:latest")
+            found = [each.get("context_length") for each in loaded or () if each.get("model") in names]
+            return int(found[0]) if found and found[0] else None
+        except (ProviderError, TimeoutError, KeyError, TypeError, ValueError, AttributeError):
+            self._is_another = True
             return None
 
     @asynccontextmanager
@@ -152,21 +154,10 @@ class OpenSourceProvider(VendorProvider):
         return httpx.Request(method, self._urls[path], headers=headers, content=body, extensions=limits)
 
 
-# So many letters to a token and no more: then all was read, and nothing needs a closer look.
-_CERTAIN = 5
 # Shorter questions fit anywhere.
 LONG_QUESTION = 1500
-# No tokenizer puts more letters of any running text into a token than this, spaces and repetitions aside.
-_LETTERS = 6
-
-
-def fewest_tokens(messages: Sequence[LLMMessage]) -> int:
-    """Return how many tokens a conversation has at the very least."""
-    texts = (message.content for message in messages)
-    return sum(len(_REPEATED.sub(r"\1", text)) for text in texts) // _LETTERS
-
-
-_REPEATED = re.compile(r"(\s|[^\w\s])\1+|\s")  # spaces, and rows of dashes and dots, are many to a token
+# Running text has four or five letters to a token, spaces included; no text worth asking about has more than this.
+_LETTERS = 8
 
 
 def _next_size(tokens: int) -> int:

@@ -15,15 +15,17 @@ from tests.bench.vendor import Vendor
 _REMEMBERED = 10_000
 
 
-def _row(effort: Effort, name: str, bar: float, **house_: Any) -> Iterable[Row]:
+def _row(effort: Effort, name: str, bar: float, kind: str = "open_source", **house_: Any) -> Iterable[Row]:
     count = effort.scaled(80)
     with tempfile.TemporaryDirectory() as folder, Vendor() as vendor:
-        config = house.build(Path(folder) / "house", vendor.url, **house_)
+        config = house.build(Path(folder) / "house", vendor.url, kind=kind, **house_)
         with Worker("tests.bench.house:runs", config=str(config), width=1, remembered=_REMEMBERED) as ours:
             ours.round(2)
             bodies = Path(folder) / "bodies.json"
             bodies.write_text(vendor.bodies)  # the floor sends what we sent
-            with Worker("tests.bench.floors:httpx_calls", url=vendor.chat_url, bodies=str(bodies)) as floor:
+            with Worker(
+                "tests.bench.floors:httpx_calls", url=vendor.asked_at(house.WAYS[kind][4]), bodies=str(bodies)
+            ) as floor:
                 theirs, mine = in_turns(effort, count, floor, ours)
         size = sum(len(json.dumps(body)) for body in json.loads(bodies.read_text()))
     yield Row(
@@ -42,3 +44,17 @@ ROWS: dict[str, Bench] = {
     "cpu-36k": lambda effort: _row(effort, "2-call run, 36 kB prompt / httpx", 2.5, prompt=30_000),
     "cpu-sdk": lambda effort: _row(effort, "2-call run by the SDK / httpx", 3.2, kind="openai"),
 }
+
+
+def _of(kind: str) -> dict[str, Bench]:
+    return {
+        f"cpu-small:{kind}": lambda effort: _row(effort, f"2-call run, {kind} / httpx", 3.2, kind=kind),
+        f"cpu-36k:{kind}": lambda effort: _row(
+            effort, f"the same, 36 kB, {kind} / httpx", 3.2, kind=kind, prompt=30_000
+        ),
+    }
+
+
+for _kind in house.WAYS:
+    if _kind != "open_source":
+        ROWS |= _of(_kind)

@@ -14,19 +14,19 @@ _WIDTH = 100
 _LATENCY = 0.2
 
 
-def _rows(effort: Effort) -> Iterable[Row]:
+def _rows(effort: Effort, kind: str = "open_source") -> Iterable[Row]:
     each = effort.scaled(4)
     with tempfile.TemporaryDirectory() as folder, Vendor(_LATENCY) as vendor:
-        config = house.build(Path(folder) / "house", vendor.url, width=_WIDTH)
+        config = house.build(Path(folder) / "house", vendor.url, kind=kind, width=_WIDTH)
         with Worker("tests.bench.house:runs", config=str(config), width=_WIDTH, remembered=1000) as ours:
             ours.round(1)
             bodies = Path(folder) / "bodies.json"
             bodies.write_text(vendor.bodies)
-            same = {"url": vendor.chat_url, "bodies": str(bodies), "width": _WIDTH}
+            same = {"url": vendor.asked_at(house.WAYS[kind][4]), "bodies": str(bodies), "width": _WIDTH}
             with Worker("tests.bench.floors:httpx2_crowd", **same) as floor:
                 theirs, mine = in_turns(effort, each, floor, ours)
     yield Row(
-        name="100 runs at once, runs/s / httpx2",
+        name=f"100 runs at once{_by(kind)}, runs/s / httpx2",
         floor=f"{median(map(_rate, theirs)):.0f} runs/s",
         ours=f"{median(map(_rate, mine)):.0f} runs/s",
         ratio=ratio([_rate(s) for s in mine], [_rate(s) for s in theirs]),
@@ -35,7 +35,7 @@ def _rows(effort: Effort) -> Iterable[Row]:
         note=f"{ms(median(s.cpu / len(s.times) for s in mine))} CPU a run",
     )
     yield Row(
-        name="100 runs at once, p99 / httpx2",
+        name=f"100 runs at once{_by(kind)}, p99 / httpx2",
         floor=ms(median(percentile(s.times, 0.99) for s in theirs)),
         ours=ms(median(percentile(s.times, 0.99) for s in mine)),
         ratio=ratio([percentile(s.times, 0.99) for s in mine], [percentile(s.times, 0.99) for s in theirs]),
@@ -43,8 +43,19 @@ def _rows(effort: Effort) -> Iterable[Row]:
     )
 
 
+def _by(kind: str) -> str:
+    return "" if kind == "open_source" else f", {kind}"
+
+
+def _of(kind: str) -> Bench:
+    return lambda effort: _rows(effort, kind)
+
+
 def _rate(sample: Sample) -> float:
     return len(sample.times) / sample.wall
 
 
-ROWS: dict[str, Bench] = {"crowd": _rows}
+ROWS: dict[str, Bench] = {
+    "crowd": _rows,
+    **{f"crowd:{kind}": _of(kind) for kind in house.WAYS if kind != "open_source"},
+}

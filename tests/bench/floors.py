@@ -109,6 +109,11 @@ SDK_FIRST_BYTE = (
     ".chat.completions.create(model='m', messages=[{'role': 'user', 'content': 'x'}])"
 )
 
+ANTHROPIC_FIRST_BYTE = (
+    "import sys, anthropic; anthropic.Anthropic(base_url=sys.argv[1], api_key='k', max_retries=0)"
+    ".messages.create(model='m', max_tokens=9, messages=[{'role': 'user', 'content': 'x'}])"
+)
+
 
 def python(code: str, *arguments: str) -> float:
     """Run a line of Python in a fresh interpreter; return when that began, on the monotonic clock."""

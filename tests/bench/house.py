@@ -22,13 +22,22 @@ from tests.bench.measure import ROOT
 # As much as a file that a report looks at may hold; the injection check reads it all.
 _NOTES = "The backup of the night ran through. The certificate is good until March. " * 28
 
+# By name: kind, model, what follows the vendor's address in base_url, the rest of the table, where it posts to.
+WAYS: dict[str, tuple[str, str, str, str, str]] = {
+    "open_source": ("open_source", "bench", "/v1", "", "/v1/chat/completions"),
+    "openai": ("openai", "bench", "/v1", 'api = "chat"', "/v1/chat/completions"),
+    "responses": ("openai", "gpt-6-astra", "/v1", 'api = "responses"', "/v1/responses"),
+    "claude": ("claude", "claude-opus-5-5", "", "", "/v1/messages"),
+    "minimax": ("minimax", "MiniMax-M3", "", "", "/v1/messages"),
+}
+
 _CONFIG = """
 provider = "bench"
 timezone = "UTC"
 [providers.bench]
 kind = "{kind}"
-model = "bench"
-base_url = "{url}/v1"
+model = "{model}"
+base_url = "{url}"
 {more}
 [daemon]
 max_concurrent = {width}
@@ -67,9 +76,11 @@ def build(
     (folder / "routines").mkdir(parents=True)
     (folder / "state" / "workspace").mkdir(parents=True, mode=0o700)
     (folder / "state").chmod(0o700)
-    more = 'api = "chat"\napi_key = "key-of-the-bench"' if kind == "openai" else ""
+    family, model, path, more, _ = WAYS[kind]
+    if family != "open_source":
+        more += '\napi_key = "key-of-the-bench"'
     config = folder / "config.toml"
-    config.write_text(_CONFIG.format(kind=kind, url=url, more=more, width=max(4, width)))
+    config.write_text(_CONFIG.format(kind=family, model=model, url=url + path, more=more, width=max(4, width)))
     config.chmod(0o600)
     policy = folder / "policy.toml"
     policy.write_text(_POLICY)

@@ -29,6 +29,13 @@ def _sdk(vendor: Vendor) -> float:
     return _to_first_byte(vendor, lambda: floors.python(floors.SDK_FIRST_BYTE, f"{vendor.url}/v1"))
 
 
+def _anthropic(vendor: Vendor) -> float:
+    return _to_first_byte(vendor, lambda: floors.python(floors.ANTHROPIC_FIRST_BYTE, vendor.url))
+
+
+_FLOORS = {"openai": _sdk, "responses": _sdk, "claude": _anthropic, "minimax": _anthropic}
+
+
 @contextmanager
 def _house(kind: str = "open_source") -> Iterator[tuple[Vendor, Path]]:
     """A vendor and a config; the state has seen a first start, as all but the first find it."""
@@ -46,15 +53,15 @@ def _compared(effort: Effort, name: str, bar: float, floor: Callable[[], float],
     return Row(name=name, floor=ms(median(theirs)), ours=ms(median(mine)), ratio=ratio(mine, theirs), bar=bar)
 
 
-def _start(effort: Effort) -> Iterable[Row]:
-    with _house() as (vendor, config):
+def _start(effort: Effort, kind: str = "open_source") -> Iterable[Row]:
+    with _house(kind) as (vendor, config):
 
         def answers() -> float:
             with house.Daemon(config) as daemon:
                 daemon.ask("/v1/status")
                 return time.monotonic() - daemon.begun
 
-        yield _compared(effort, "start to socket / httpx", 1.8, lambda: _httpx(vendor), answers)
+        yield _compared(effort, f"start to socket{_by(kind)} / httpx", 1.8, lambda: _httpx(vendor), answers)
 
 
 def _once(effort: Effort, name: str, bar: float, kind: str, floor: Callable[[Vendor], float]) -> Iterable[Row]:
@@ -73,13 +80,13 @@ def _once(effort: Effort, name: str, bar: float, kind: str, floor: Callable[[Ven
         yield _compared(effort, name, bar, lambda: floor(vendor), lambda: _to_first_byte(vendor, once))
 
 
-def _run(effort: Effort) -> Iterable[Row]:
-    with _house() as (vendor, config), house.Daemon(config) as daemon:
+def _run(effort: Effort, kind: str = "open_source") -> Iterable[Row]:
+    with _house(kind) as (vendor, config), house.Daemon(config) as daemon:
         command = house.agentctl("run", "bench-0")
         daemon.command(command)  # warm
         times = [_to_first_byte(vendor, lambda: daemon.command(command)) for _ in range(effort.rounds)]
         took = median(times)
-        yield Row(name="agentctl run to first byte", ours=ms(took), value=took * 1000, bar=60, note="ms")
+        yield Row(name=f"agentctl run to first byte{_by(kind)}", ours=ms(took), value=took * 1000, bar=60, note="ms")
 
 
 ROWS: dict[str, Bench] = {
@@ -88,3 +95,19 @@ ROWS: dict[str, Bench] = {
     "start-once-sdk": lambda effort: _once(effort, "agentd once, SDK / python + SDK", 1.6, "openai", _sdk),
     "start-run": _run,
 }
+
+
+def _by(kind: str) -> str:
+    return "" if kind == "open_source" else f", {kind}"
+
+
+def _of(kind: str, floor: Callable[[Vendor], float]) -> dict[str, Bench]:
+    return {
+        f"start-socket:{kind}": lambda effort: _start(effort, kind),
+        f"start-once:{kind}": lambda effort: _once(effort, f"agentd once, {kind} / python + SDK", 1.6, kind, floor),
+        f"start-run:{kind}": lambda effort: _run(effort, kind),
+    }
+
+
+for _kind, _floor in _FLOORS.items():
+    ROWS |= _of(_kind, _floor)

@@ -1,8 +1,9 @@
 """The cheapest vendor there can be, so that the floors are low: canned answers, no checks, 0.05 ms a request.
 
-It answers any POST in the form of Chat Completions: a call of `file_read` first, a text once the conversation holds a
-tool's result. `GET /marks` tells when each request began to arrive (the machine's monotonic clock) and the two bodies
-of a run; `GET /forget` starts anew. (The strict vendor that the tests use is in tests/fakes.)
+It answers any POST in the form of its path (Chat Completions, Responses or Messages): a call of `file_read` first, a
+text once the conversation holds a tool's result. `GET /marks` tells when each request began to arrive (the machine's
+monotonic clock) and the two bodies of a run; `GET /forget` starts anew. (The strict vendor that the tests use is in
+tests/fakes.)
 """
 
 from __future__ import annotations
@@ -19,29 +20,65 @@ from typing import Any, Self
 
 from tests.bench.measure import ROOT
 
-_USAGE = {"prompt_tokens": 900, "completion_tokens": 60, "total_tokens": 960}
 _REPORT = "Disk and memory are fine; nothing has failed since yesterday. The notes ask for nothing. " * 3
+_ARGUMENTS = {"path": "notes.md"}
 
 
-def _answer(message: dict[str, Any], finish: str) -> bytes:
-    body = {
+def _chat(number: int, *, done: bool) -> Any:
+    function = {"name": "file_read", "arguments": json.dumps(_ARGUMENTS)}
+    call = {"id": f"call_{number}", "type": "function", "function": function}
+    message = {"content": _REPORT} if done else {"content": None, "tool_calls": [call]}
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", **message},
+        "finish_reason": "stop" if done else "tool_calls",
+    }
+    return {
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "created": 1_780_000_000,
         "model": "bench",
-        "choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}],
-        "usage": _USAGE,
+        "choices": [choice],
+        "usage": {"prompt_tokens": 900, "completion_tokens": 60, "total_tokens": 960},
     }
-    return json.dumps(body).encode()
 
 
-def _call(number: int) -> bytes:
-    function = {"name": "file_read", "arguments": '{"path": "notes.md"}'}
-    call = {"id": f"call_{number}", "type": "function", "function": function}
-    return _answer({"content": None, "tool_calls": [call]}, "tool_calls")
+def _responses(number: int, *, done: bool) -> Any:
+    thought = {"id": f"rs_{number}", "type": "reasoning", "summary": [], "encrypted_content": "x" * 400}
+    text = {"type": "output_text", "text": _REPORT, "annotations": []}
+    said = {"id": f"msg_{number}", "type": "message", "role": "assistant", "status": "completed", "content": [text]}
+    call = {"type": "function_call", "call_id": f"call_{number}", "name": "file_read", "status": "completed"}
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1_780_000_000,
+        "status": "completed",
+        "model": "bench",
+        "output": [thought, said if done else {**call, "arguments": json.dumps(_ARGUMENTS)}],
+        "usage": {"input_tokens": 900, "output_tokens": 60, "total_tokens": 960},
+    }
 
 
-_FINAL = _answer({"content": _REPORT}, "stop")
+def _messages(number: int, *, done: bool) -> Any:
+    thought = {"type": "thinking", "thinking": "I look first.", "signature": "x" * 400}
+    use = {"type": "tool_use", "id": f"toolu_{number}", "name": "file_read", "input": _ARGUMENTS}
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "bench",
+        "content": [thought, {"type": "text", "text": _REPORT} if done else use],
+        "stop_reason": "end_turn" if done else "tool_use",
+        "usage": {"input_tokens": 900, "output_tokens": 60},
+    }
+
+
+# What each language calls a tool's result, so that the second request of a run is known; and its answers.
+_APIS = {
+    b"/chat/completions": (b'"tool_call_id"', _chat),
+    b"/responses": (b'"function_call_output"', _responses),
+    b"/v1/messages": (b'"tool_result"', _messages),
+}
 
 
 class Book:
@@ -83,9 +120,11 @@ class Connection(asyncio.Protocol):
         book = self._book
         book.count += 1
         book.marks.append(self._begun)
-        has_result = b'"tool_call_id"' in rest
+        path = head.split(b" ", 2)[1]
+        mark, answer_of = next(api for end, api in _APIS.items() if path.endswith(end))
+        has_result = mark in rest
         book.bodies["second" if has_result else "first"] = rest
-        answer = _FINAL if has_result else _call(book.count)
+        answer = json.dumps(answer_of(book.count, done=has_result)).encode()
         if book.latency:
             asyncio.get_running_loop().call_later(book.latency, self._reply, answer)
         else:
@@ -124,9 +163,13 @@ class Vendor:
         assert self._process.stdout
         self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
 
+    def asked_at(self, path: str) -> str:
+        """Return the address of one of its languages."""
+        return f"{self.url}{path}"
+
     @property
     def chat_url(self) -> str:
-        return f"{self.url}/v1/chat/completions"
+        return self.asked_at("/v1/chat/completions")
 
     def forget(self) -> None:
         self._get("/forget")
