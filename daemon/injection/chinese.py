@@ -18,7 +18,7 @@ _TRADITIONAL = str.maketrans(
 
 _IGNORE = """
     忽略 无视 忽视 忘记 忘掉 忘了 遗忘 抛弃 丢弃 丢掉 抛开 抛掉 放弃 摒弃 舍弃 不理会 不要理会 别理会 不用理会 不必理会 无需理会
-    不要理睬 别理 别管 不管 不要管 不用管 不要遵守 不要遵循 不再遵守 不再遵循 不必遵守 不必遵循 无需遵守 无需遵循 不用遵守 不用遵循
+    不要理睬 别理 别管 不管 不要管 不用管 不要再遵守 不要再遵循 不要遵守 不要遵循 不再遵守 不再遵循 不必遵守 不必遵循 无需遵守 无需遵循 不用遵守 不用遵循
     停止遵守 停止遵循 停止执行 不要执行 不再执行 不要听从 不要服从 违反 违背 不顾 略过 跳过 删除 清除 清空 取消 撤销 撤回 废除
     覆盖 重置 绕过 绕开 突破 解除 推翻 屏蔽 停用 关闭
     """
@@ -29,12 +29,12 @@ _UNDO = words("""
 _EARLIER_WORDS = (
     "之前 先前 此前 以前 以上 上述 上面 前面 上文 前述 原有 原来 原先 原本 原始 既有 刚才 早先 最初 初始 已有 前边"
 )
-_YOURS_WORDS = "你的 您的 系统 开发者 自己的 你收到 给你 告诉你 安全 预设 内置"
+_YOURS_WORDS = "用户的 你的 您的 系统 开发者 自己的 你收到 给你 告诉你 安全 预设 内置"
 _FIRM_WORDS = "系统消息 指令 指示 提示词 提示语 提示 命令 规则 约束 限制 设定 准则 规定 指引 训练 prompt"
-_SOFT_WORDS = "安全策略 指导 要求 任务 策略 对话 上下文 内容 说明 设置 消息 身份 角色 过滤 审查 信息 话"
+_SOFT_WORDS = "原则 请求 安全策略 指导 要求 任务 策略 对话 上下文 内容 说明 设置 消息 身份 角色 过滤 审查 信息 话"
 _HARM = (
     "(?:发送|转发|上传|删除|执行|运行|调用|泄露|输出|打印|透露|读取|下载|安装|转账|转移|提交|写入|公布|披露|复制|邮寄|发给|发到|告诉|忽略"
-    "|显示|修改|更改|创建|关闭|禁用|批准|清空|访问|打开|回复|拼接|外传|抄送)"
+    "|写入|推荐|声称|写|显示|修改|更改|创建|关闭|禁用|批准|清空|访问|打开|回复|拼接|外传|抄送)"
 )
 
 
@@ -84,9 +84,11 @@ def _worth(verb: str, between: str, noun: str) -> int:
             return 10 if earlier or yours else 5
         if earlier and noun in ("指令", "指示", "提示词", "prompt", "约束", "系统消息"):
             return 10
-        return 10 if you else 4 if yours else 3 if earlier else 1
+        return 10 if you else 6 if earlier and everything else 4 if yours else 3 if earlier else 1
     if verb in _UNDO:
         return 10 if you and noun in ("任务", "过滤", "审查", "安全策略") else 2 if earlier else 0
+    if noun in ("请求", "原则") and yours:
+        return 10
     if noun in ("话", "要求", "任务", "安全策略") and (you or (earlier and everything)):
         return 10
     return 6 if earlier or you else 0
@@ -123,6 +125,8 @@ def _weigh_voice(match: re.Match[str]) -> int:
         return 10
     if not re.search(_HARM, said):
         return 1
+    if re.search("(?:系统|管理员|开发者|最高权限)(?:指令|指示|命令|覆盖)", said):
+        return 10
     return 7 if re.search("立即|必须|务必|马上", said) else 5 if re.search("请|把|将", said) else 2
 
 
@@ -138,7 +142,16 @@ def _weigh_address(match: re.Match[str]) -> int:
 
 
 def _weigh_task(match: re.Match[str]) -> int:
-    return 7 if re.search("你|指令|指示|命令|提示词|使命", match[0]) and "以下是" not in match[0] else 2
+    if "以下是" in match[0] or not re.search("你|新|指令|指示|命令|提示词|使命", match[0]):
+        return 2
+    after = match.string[match.end() : match.end() + 14]
+    return (
+        10
+        if re.search(_HARM, after) and re.search("指令|指示|命令|任务", match[0])
+        else 7
+        if "任务" not in match[0]
+        else 3
+    )
 
 
 CHINESE = (
@@ -310,6 +323,21 @@ CHINESE = (
         ahead=60,
     ),
     Sign(
+        "addressed",
+        0,
+        phrase(
+            r"""
+            (?:(?:正在|任何|所有|每个)?(?:阅读|处理|读取|读到|看到|分析|总结|解析)(?:本|此|这|该)[^。！？\n]{0,8}?的?<AGENT>
+              |<AGENT>(?:助手)?(?:请注意|注意)?[：:，,])[^。！？\n]{0,16}?<HARM>
+            """,
+            **_PARTS,
+        ),
+        words("ai 人工智能 智能体 大模型 语言模型 机器人 llm gpt claude"),
+        weigh=lambda match: 10 if re.search("本|此|这|该|注意", match[0]) else 5,
+        back=24,
+        ahead=50,
+    ),
+    Sign(
         "conceal",
         5,
         phrase(
@@ -390,6 +418,95 @@ CHINESE = (
         back=16,
         ahead=90,
     ),
+    Sign(
+        "override",
+        0,
+        phrase(
+            r"""
+            (?:<EARLIER>|你的|您的)[^。！？\n]{0,8}?(?:<FIRM>|任务|要求)[^。！？\n]{0,16}?(?:请|都|全部|一律)[^。！？\n]{0,4}?
+            (?:忽略|无视|忘记|忘掉|抛弃|作废|不用管|不必理会)
+            """,
+            **_PARTS,
+        ),
+        words("忽略 无视 忘记 忘掉 抛弃 作废 不用管 不必理会"),
+        words(f"{_FIRM_WORDS} 任务 要求"),
+        lambda match: 4 if _TOLD_OF.search(match[0][:-2]) and "请" not in match[0] else 10,
+        back=50,
+        ahead=6,
+    ),
+    Sign(
+        "override",
+        10,
+        phrase(
+            r"""
+            (?:停止|放弃|中止|取消|结束)(?:你)?(?:当前|现在|原来|原本|正在|手头)[^。！？\n]{0,6}?(?:任务|工作|总结)[^。！？\n]{0,6}?
+            (?:改为|转而|而是|并|去|开始)
+            |你可以(?:绕过|无视|忽略|突破|不遵守)(?:所有|任何|一切|你的|系统)?(?:的)?(?:安全)?(?:限制|规则|规定|策略|约束)
+            |你不再是[^。！？\n]{0,8}?(?:助手|ai|模型|机器人)
+            |从此刻起(?:你)?(?:只|必须)(?:服从|听从|听)
+            |(?:不要|别)(?:再)?(?:总结|翻译|回答|分析)[^。！？\n]{0,16}?(?:而是|改为|转而)
+            """
+        ),
+        words("停止 放弃 中止 取消 结束 你可以 你不再是 从此刻起 不要 别"),
+        words("任务 工作 总结 限制 规则 规定 策略 约束 助手 ai 模型 机器人 服从 听从 而是 改为 转而"),
+        back=4,
+        ahead=50,
+    ),
+    Sign(
+        "new orders",
+        5,
+        re.compile("(?:按|照)我(?:说|讲)的(?:去)?做|(?:只|都)?听我的(?:命令|指令|话|，|。|！|$)"),
+        words("我说的 我讲的 听我的"),
+        back=4,
+        ahead=10,
+    ),
+    Sign(
+        "persona",
+        0,
+        re.compile(
+            "(?:开发者|上帝|越狱|dan|无限制|超级管理员|管理员|root|sudo)模式(?:已|已经|现已)?(?:启用|开启|激活|打开|解锁)"
+        ),
+        words("模式"),
+        weigh=_weigh_mode,
+        back=12,
+        ahead=12,
+    ),
+    Sign(
+        "reveal",
+        10,
+        re.compile(
+            "(?:把|将)(?:你|您)的?(?:完整的?|全部的?)?(?:系统提示词?|初始指令|提示词|系统指令|隐藏指令|系统设定)[^。！？\n]{0,10}?"
+            "(?:输出|打印|显示|告诉|发|展示|复述)|(?:输出|打印|重复|复述)(?:你|您)(?:上面|以上|之前|前面)的?(?:所有|全部)?(?:内容|文字|话|信息)"
+        ),
+        words("提示 指令 设定 上面 以上 之前 前面"),
+        back=16,
+        ahead=24,
+    ),
+    Sign(
+        "conceal",
+        6,
+        re.compile(
+            "(?:不要|切勿|请勿|别)(?:提及|提到|透露|显示)(?:此|这|本|这条|该)(?:条)?(?:指令|消息|内容|信息|提示|规则)"
+        ),
+        words("指令 消息 内容 信息 提示 规则"),
+        words("提及 提到 透露 显示"),
+        back=14,
+        ahead=6,
+    ),
+    Sign(
+        "authority",
+        0,
+        phrase(
+            r"""
+            (?:用户|管理员|主人|开发者)(?:已|已经)(?:授权|批准|确认|同意)[^。！？\n]{0,16}
+            |(?:无需|不需要|不必|跳过)(?:用户)?(?:确认|批准|询问|授权|同意)[^。！？\n]{0,16}
+            """
+        ),
+        words("授权 批准 确认 询问 同意"),
+        weigh=lambda match: 6 if re.search(_HARM, match[0]) and re.search("直接|立即|马上", match[0]) else 2,
+        back=12,
+        ahead=24,
+    ),
 )
 _PIECES = frozenset(piece for sign in CHINESE for piece in sign.anchors | sign.besides)
 
@@ -401,4 +518,5 @@ def simplified(text: str) -> str:
 
 def pieces(text: str) -> frozenset[str]:
     """Return which of the anchors of Chinese signs occur in a text."""
-    return frozenset(piece for piece in _PIECES if piece in text)
+    chars = frozenset(text)
+    return frozenset(piece for piece in _PIECES if piece[0] in chars and piece[-1] in chars and piece in text)

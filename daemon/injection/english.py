@@ -27,7 +27,7 @@ _VERBS = one("""
     send forward e_?mail upload exfiltrate delete erase wipe execute transfer reveal leak ignore disregard forget
     override disable call invoke run approve grant share transmit submit fetch download install post print output write
     append publish move copy remove drop shut kill stop read open visit follow obey comply respond reply say tell answer
-    change create add update set include skip
+    change create add update set include skip recommend overwrite replace transmit encode translate wire pay buy click
     """)
 _ORDER = r"""
     (?:you (?:must|should|will|shall|need to|have to|may now|can now
@@ -50,7 +50,8 @@ _PARTS = {
 }
 _MUST = (
     r"you (?:must|shall|are (?:now|required|instructed|ordered|authori|hereby|no longer))"
-    r"|(?:the )?(?:assistant|agent|ai|model) (?:must|is now)|ignore|disregard|forget|override|exfiltrate|reveal"
+    r"|(?:the )?(?:assistant|agent|ai|model) (?:must|should now|is now)"
+    "|ignore|disregard|forget|override|exfiltrate|reveal"
 )
 _GRAVEST = re.compile(rf"{_MUST}|new (?:task|instruction|directive|objective|order)|disable (?:all|the|every|your)")
 _GRAVE = re.compile(
@@ -70,7 +71,7 @@ def _weigh_turn(match: re.Match[str]) -> int:
 def _weigh_voice(match: re.Match[str]) -> int:
     order = _bare_order(match)
     at_once = match.start("order") - match.start() <= len("zqvoice ")
-    if _GRAVEST.match(order) or (at_once and _GRAVE.match(order)):
+    if _GRAVEST.match(order) or (at_once and re.match("send|forward|e ?mail|upload|transfer|leak|transmit", order)):
         return 10
     return 6 if at_once else 4 if _GRAVE.match(order) else 1
 
@@ -87,7 +88,7 @@ def _weigh_task(match: re.Match[str]) -> int:
         and match[0].startswith("new")
         and match[0].endswith((":", "s"))
     ):
-        after = match.string[match.end() : match.end() + 60]
+        after = match.string[match.end() : match.end() + 60].replace("zqvoice", "")
         return 10 if _ORDERS.search(after) and "follow" not in after[:12] else 6
     sure = re.search(r"your|for you|to you", match[0]) or noun.startswith(("instruct", "direct", "orders"))
     return 6 if sure and not re.search(r"\b(?:updated|current|next) instructions", match[0]) else 3
@@ -103,19 +104,40 @@ def _weigh_first(match: re.Match[str]) -> int:
 
 def _weigh_address(match: re.Match[str]) -> int:
     after = match.string[match.end() : match.end() + 240]
-    if match[0].split()[0] in ("for", "to", "as") or not _ORDERS.search(after):
+    reading = re.match(r" (?:that (?:is|are) )?(?:reading|processing|summari|parsing|handling|viewing|seeing)", after)
+    if (match[0].split()[0] in ("for", "to", "as") and not reading) or not _ORDERS.search(after):
         return 1
+    if reading:
+        return 10 if _GRAVE.search(after) else 7
+    if re.match(r"(?:hidden |secret |special |important )?(?:instruction|order|message|note)", match[0]):
+        return 10 if _ORDERS.match(re.sub(r"^\w{0,3}[ :;.!]+", "", after)) and ":" in after[:5] else 3
     grave = r"\byou (?:must|should|will|need|have|are)\b|\b(?:ignore|disregard|forward|upload|delete|exfiltrate)\b"
-    return 6 if re.search(grave, after) else 4
+    return 7 if re.search(grave, after) else 4
+
+
+def _near_order(match: re.Match[str]) -> bool:
+    """Tell whether a grave order follows within a few words."""
+    after = match.string[match.end() : match.end() + 40]
+    return any(_GRAVE.match(after, found.start()) for found in _ORDERS.finditer(after))
 
 
 def _weigh_reveal(match: re.Match[str]) -> int:
     mine, asked = " your " in match[0], spoken(match) == "order"
+    after = match.string[match.end() : match.end() + 8]
+    if match["noun"].startswith("message") and not match["kind"]:
+        return 0
     if match["kind"] and mine:
         return 10 if asked else 4
-    if match["kind"] in ("system", "hidden", "secret", "developer", "internal", "confidential"):
+    if re.match(r" (?:for|of|to your|to the|in|on|at)\b", after):
+        return 0
+    if match["kind"] in ("system ", "hidden ", "secret ", "developer ", "internal ", "confidential "):
         return 0 if "what" in match[0] else 4 if asked else 2
-    return 5 if mine and asked and not match["noun"].startswith("guide") else 0
+    if not mine or not asked or match["noun"].startswith("guide"):
+        return 0
+    return 10 if re.match(r"reveal|leak|dump|expose|disclose|recite", match[0]) or re.search(_WHOLE, match[0]) else 5
+
+
+_WHOLE = r"\b(?:entire|full|complete|exact|verbatim|whole|initial)\b"
 
 
 def _weigh_sending(match: re.Match[str]) -> int:
@@ -141,14 +163,15 @@ ENGLISH = (
             r"""
             \b(?:your |the )?(?:new|updated|real|actual|true|revised|only|sole|primary|overriding|next|secret|current)
             ~(?:(?:system|and|only|primary|overriding|urgent|main|sole|critical) ){0,3}
-            (?P<noun>instructions?|directives?|objectives?|mission|orders|prompt|task|goal|priority|job|purpose|role)
+            (?P<noun>instructions?|directives?|objectives?|mission|orders?|commands?|prompt|task|goal|priority
+              |job|purpose|role)
             (?: (?:for|to) (?:you|the (?:ai|agent|assistant|model)))?
             (?:(?: now)? (?:is|are) (?:now )?(?:as follows|to|the following|simply|simple)| follows?\b|:)
             """
         ),
         words("""
-            instructions instruction directive directives objective objectives mission orders prompt task goal priority
-            job purpose role
+            instructions instruction directive directives objective objectives mission orders order command commands
+            prompt task goal priority job purpose role
             """),
         words("new updated real actual true revised only sole primary overriding next secret current"),
         _weigh_task,
@@ -206,7 +229,7 @@ ENGLISH = (
         0,
         phrase(
             r"""
-            \b(?:attention|dear|hey|hello|hi|note (?:to|for)|message (?:to|for)|instructions? (?:to|for)
+            \b(?:attention|dear|hey|hello|hi|(?:hidden |secret |special )?(?:note|message|instructions?) (?:to|for)
               |notice (?:to|for)|memo to|reminder (?:to|for)|order (?:to|for)|important(?: \w+)? (?:to|for)
               |if you are|since you are|for|to|as)
             ~(?:(?:all|any|the|every|an?|my|you|our|your) ){0,2}<AGENT>
@@ -218,6 +241,62 @@ ENGLISH = (
         ahead=20,
     ),
     Sign("addressed", 4, phrase(r"(?:^|[.!?:;] )<AGENT>[:;.!]? <ORDER>", **_PARTS), _MODELS, back=24, ahead=60),
+    Sign(
+        "addressed",
+        5,
+        phrase(
+            r"""
+            \b(?:(?:ai|llm|language model)s?(?: (?:assistants?|agents?|models?))? (?:must|shall|are required to
+              |have to)\b
+              |(?:ai|llm|gpt|claude|assistant|agent|model|bot) (?:note|notice|only|instructions?|reminder
+                |directive|override) ?:
+              |if you (?:can |are able to )?(?:read|see|are reading|are processing|are summari[sz]ing) this\b)
+            """
+        ),
+        _MODELS | words("read see reading processing summarizing"),
+        weigh=lambda match: 10 if match[0].startswith("if") and _near_order(match) else 5,
+        back=60,
+        ahead=60,
+    ),
+    Sign(
+        "new orders",
+        10,
+        phrase(
+            r"""
+            \b(?:(?:do not|dont) (?:summari[sz]e|answer|translate|report on|analy[sz]e
+              |describe)[^.!?]{0,50}[.!?:;]? ?(?:but )?
+                instead <VERBS>
+              |instead of (?:summari[sz]ing|answering|translating|reporting
+                |analy[sz]ing)[^.!?]{0,40}? <VERBS>\b
+              |(?:stop|abort|cancel|drop) (?:what you(?: are|re) doing|your (?:current |original )?(?:task
+                |work))[^.!?]{0,20}? and
+                ~<VERBS>\b
+              |your (?:new |only |real )?(?:task|job|goal|mission)(?: is)? now is to)
+            """,
+            **_PARTS,
+        ),
+        words("instead stop abort cancel drop now"),
+        words(
+            "summarize summarise answer translate report analyze analyse describe summarizing summarising doing task"
+            " job"
+        ),
+    ),
+    Sign(
+        "permission",
+        5,
+        phrase(
+            r"""
+            \byou (?:may|can now|are (?:now )?(?:authori[sz]ed|free|allowed|permitted) to|have permission to)(?: now)?
+            ~(?:reveal|disclose|bypass|leak|exfiltrate|share (?:the )?(?:secrets?|passwords?))\b
+            """
+        ),
+        words("reveal disclose bypass leak exfiltrate share"),
+        words("authorized authorised free now permission permitted may"),
+        back=50,
+        ahead=20,
+    ),
+    Sign("system voice", 6, re.compile(r"\b(?:system|security|admin|safety) override\b"), words("override"), ahead=12),
+    Sign("system voice", 6, re.compile(r"\bzqvoice (?:engaged|accepted|active|code)\b"), words("zqvoice"), ahead=30),
     Sign(
         "addressed",
         4,
@@ -272,18 +351,20 @@ ENGLISH = (
             r"""
             \b(?:reveal|print|show|repeat|output|display|tell me|give me|leak|write out|write|recite|dump|expose
               |disclose
-              |return|share|echo|list|paste|copy|send(?: me)?|provide|post|include|what (?:is|are|was|were))
+              |return|share|echo|list|paste|copy|send(?: me)?|provide|post|include|summari[sz]e|translate|encode
+                |describe
+              |what (?:is|are|was|were))
             ~(?:(?:me|us|out|all|of|verbatim|the|full|entire|exact|complete|contents?|text|to|back
               |word for word) ){0,5}
             (?:your|the) (?:(?:exact|full|entire|complete|own|current|secret) ){0,2}
             (?P<kind>system |initial |hidden |original |secret |internal |developer |confidential |base )?
-            (?P<noun>prompts?|instructions?|guidelines?|system message)\b(?! (?:for|of|to (?:your|the)|in|on|at)\b)
+            (?P<noun>prompts?|instructions?|guidelines?|messages?)\b
             """
         ),
-        words("prompt prompts instructions instruction guidelines"),
+        words("prompt prompts instructions instruction guidelines message messages"),
         words("""
             reveal print show repeat output display tell give leak write recite dump expose disclose return share echo
-            list paste copy send provide post include what
+            list paste copy send provide post include what summarize summarise translate encode describe
             """),
         _weigh_reveal,
     ),
@@ -342,7 +423,7 @@ ENGLISH = (
     ),
     Sign(
         "authority",
-        2,
+        3,
         phrase(
             r"""
             \b(?:(?:user|owner|admin(?:istrator)?|developer|operator|explicit|prior) (?:has )?(?:already )?(?:been )?

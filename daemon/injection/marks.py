@@ -58,6 +58,12 @@ _MARKS = (
         words("user assistant system end begin"),
         "｜",
     ),
+    _Mark(_CHAT, re.compile(r"</?assistant>|</user>"), words("assistant user"), "<", ahead=20),
+    _Mark(
+        _VOICE,
+        re.compile(r"[\"']role[\"'] ?: ?[\"'](?:system|developer)[\"'] ?, ?[\"']content[\"'] ?: ?[\"']?"),
+        words("role"),
+    ),
     _Mark(_CHAT, re.compile(r"\[/?inst\]|<</?sys>>"), words("inst sys"), ""),
     _Mark(_CHAT, re.compile(r"<(?:start|end)_of_turn>"), words("turn"), "_of_turn>"),
     _Mark(

@@ -12,13 +12,13 @@ from daemon.injection.signs import Sign, clause_before, joined, one, phrase, wor
 
 _IGNORE = one(r"""
     ignore disregard forget forget_about nevermind never_mind discard dismiss overrule abandon neglect disobey defy
-    scrap unlearn unfollow (?:set|put|cast|push|lay|leave|brush)_aside throw_(?:away|out) toss toss_out leave_behind
+    overlook scrap unlearn unfollow (?:set|put|cast|push|lay|leave|brush)_aside throw_(?:away|out) toss toss_out
+    leave_behind
     rid_yourself_of free_yourself_(?:from|of) pay_no_(?:more_)?(?:attention|heed|mind)_to
     (?:stop|cease|quit|avoid)_(?:following|obeying|executing|using|heeding|respecting|applying|adhering_to)
     (?:stop|cease|quit|avoid)_(?:complying_with|listening_to|caring_about|abiding_by)
-    (?:do_not|dont|never|no_longer|must_not|should_not|need_not)_(?:follow|obey|listen_to|comply_with|adhere_to|heed)
-    (?:do_not|dont|never|no_longer|must_not|should_not|need_not)_(?:respect|consider|abide_by|rely_on|stick_to)
-    (?:do_not|dont|never|no_longer)_(?:pay_attention_to|care_about|worry_about)
+    (?:not|dont|never|no_longer|neednt)(?:_\w+){0,2}?_(?:follow|obey|listen_to|comply_with|adhere_to|heed|respect)
+    (?:not|dont|never|no_longer|neednt)(?:_\w+){0,2}?_(?:consider|abide_by|rely_on|stick_to|pay_attention_to)
     """)
 _UNDO = one("""
     override overwrite bypass circumvent clear reset wipe delete erase skip drop cancel disable suspend revoke replace
@@ -36,13 +36,14 @@ LESS = words("""
     """)
 _FAINT = words("""
     context message messages conversation dialogue task tasks objective objectives goal goals request requests input
-    persona role statement statements
+    persona role statement statements query question questions
     """)
 BEFORE = words("previous prior earlier preceding above foregoing former past existing original initial old")
-YOURS = words("your system developer developers openai anthropic operator creators safety")
+YOURS = words("your system systems users developer developers openai anthropic operator creators safety")
 FILLERS = words("""
-    all any every each the these those this that my our its their of and or whatever current aforementioned other older
-    last first security default given users user builtin built in standing pre preset predefined hidden internal
+    everything anything all any every each in the these those this that my our its their of and or whatever current
+    aforementioned other older
+    last first security default given user builtin built in standing pre preset predefined hidden internal
     core base active stated listed provided received own ethical moral company previously stupid silly boring such so
     called a bit more single just completely entirely totally fully immediately now please both from to said entire
     whole set list rest content text secret usual normal regular strict related message messages task goal
@@ -51,8 +52,10 @@ _PLURAL = words("instructions prompts directives guidelines orders guidance prom
 _TOLD = r"""
     (?:(?:that )?(?:you|i|we|they|the user|your \w+)
     ~(?:were|was|are|have been|had been|have|had|ve been|just|previously|already|currently|may have)? ?(?:been )?
-    (?:given|told|received|provided|instructed|taught|got|follow|trained|said|asked|gave|wrote|have|know)
-    |youve been \w+|above|before(?: (?:this|now|that))?|so far|until now|up to (?:now|this point)|given(?: to you)?
+    (?:given|told|received|provided|instructed|taught|got|follow|trained|said|asked|gave|wrote|have|know|learn
+      (?:ed|t)|memori[sz]ed)
+    |that were (?:set|given|established|defined|made)(?: before| earlier| previously)?|youve been \w+|above
+      |before(?: (?:this|now|that))?|so far|until now|up to (?:now|this point)|given(?: to you)?
     |provided|preceding|previously|prior to this|from (?:above|before|earlier)|in (?:your|the) system
     |(?:from|by|of) (?:your|the) (?:system|developers?|user|operator|owner|admin(?:istrator)?|creators?))
     """
@@ -64,7 +67,8 @@ _PARTS = {
     "TOLD": joined(_TOLD),
 }
 IGNORING = words("""
-    nevermind ignore disregard forget discard dismiss overrule abandon neglect disobey defy scrap unlearn unfollow aside
+    nevermind overlook ignore disregard forget discard dismiss overrule abandon neglect disobey defy scrap unlearn
+    unfollow aside
     throw toss leave attention heed mind rid free stop cease quit avoid follow obey listen comply adhere respect abide
     rely stick care worry
     """)
@@ -101,18 +105,19 @@ def _weigh(match: re.Match[str]) -> int:
     points = _worth(
         match["noun"],
         frozenset(match["between"].split()),
-        told=match["told"] is not None,
+        told=match["told"] or "",
         undo=match["undo"] is not None,
     )
     return points if how == "order" else min(points, 5)
 
 
-def _worth(noun: str, between: frozenset[str], *, told: bool, undo: bool) -> int:
+def _worth(noun: str, between: frozenset[str], *, told: str, undo: bool) -> int:
     """Return the points of verb and noun, by whose instructions they are and when they were given."""
-    earlier, yours = told or not between.isdisjoint(BEFORE), not between.isdisjoint(YOURS) or noun == "programming"
+    earlier = bool(told) or not between.isdisjoint(BEFORE)
+    yours = not between.isdisjoint(YOURS) or noun == "programming" or re.search(r"\byou\b", told) is not None
     everything = not between.isdisjoint({"all", "any", "every"})
     if noun in OURS:
-        if undo and not yours and not told and noun not in _PLURAL:
+        if undo and not yours and noun not in _PLURAL:
             return 6 if earlier else 1
         return 10 if earlier or yours else 5 if everything and not undo else 1
     if noun in LESS:
@@ -123,6 +128,8 @@ def _worth(noun: str, between: frozenset[str], *, told: bool, undo: bool) -> int
 
 
 def _weigh_spoken(match: re.Match[str]) -> int:
+    if re.match(r"erase|delete|wipe|clear", match[0]) and not re.search(r"\byou(?:ve)?\b", match[0]):
+        return 2
     return {"order": 10, "report": 5, "negated": 0}[spoken(match)]
 
 
@@ -131,7 +138,7 @@ def _weigh_passive(match: re.Match[str]) -> int:
     ours = match["noun"] in OURS
     if whose & YOURS or (whose & BEFORE and ours):
         return 10
-    return 5 if ours and "all" in whose else 4 if whose & BEFORE and "all" in whose else 0
+    return 5 if ours and "all" in whose else 4 if whose & BEFORE or "all" in whose else 0
 
 
 _PATTERN = phrase(
@@ -182,7 +189,7 @@ OVERRIDES = (
               |old|original|initial|former|current|system|developer|safety|other|past|standing|default
               |content) ){1,5})
             (?P<noun>instructions|prompts?|directives|guidelines|orders|programming|rules|constraints|restrictions
-              |policies|limitations|safeguards)
+              |policies|limitations|safeguards|commands)
             (?: (?:above|before|so far|(?:that )?(?:you )?(?:were |have been |have )?(?:given|told
               |received)(?: to you)?
               |from (?:your|the) \w+))?
@@ -194,12 +201,12 @@ OVERRIDES = (
               |ignored
               |disregarded|forgotten|deleted|rescinded|suspended|lifted|outdated|disabled|deprecated|removed|dropped
               |discarded|no longer (?:valid|apply|applicable|in effect|binding|active|relevant|in force|needed)
-              |not (?:apply|valid|binding)))\b
+              |not (?:apply (?:here|any ?more|to you|now)|valid|binding)))\b
             """
         ),
         words("""
             instructions prompts prompt directives guidelines orders programming rules constraints restrictions policies
-            limitations safeguards
+            limitations safeguards commands
             """),
         words("""
             void null cancelled canceled invalid superseded overridden overruled revoked obsolete replaced ignored
@@ -213,21 +220,55 @@ OVERRIDES = (
         10,
         phrase(
             r"""
-            \b(?:the following|these|this|following|new|my|below) (?:\w+ ){0,2}?
-            (?:instructions?|directives?|prompts?|messages?|orders?|rules?|notice|text|commands?)
+            \b(?:the following|these|this|following|new|my|below)
+            (?: (?:\w+ ){0,2}?(?:instructions?|directives?|prompts?|messages?|orders?|rules?|notice|text|commands?))?
             (?: (?:now|will|must|shall|should|hereby|fully|completely)){0,2}
             (?: (?:supersedes?|overrides?|overrules?|replaces?|takes? (?:precedence|priority) over|outranks?|cancels?
               |ha(?:s|ve) (?:precedence|priority) over))
-            (?: (?:all|any|every|the|your|other|of|previous|prior|earlier|preceding|above|existing|original|old
-              |initial
-              |system|current|user|developer)){1,5}
-            ~(?:instructions?|directives?|prompts?|guidelines?|orders?|rules?|commands?|ones|policies|tasks?
-              |requests?)
+            (?:(?: (?:all|any|every|the|your|other|of|previous|prior|earlier|preceding|above|existing|original|old
+                |initial|system|systems|current|user|developer)){1,6}
+                ~(?:instructions?|directives?|prompts?|guidelines?|orders?|rules?|commands?|ones|policies|tasks?
+                |requests?)
+              |(?: (?:anything|everything|all|whatever)(?: that)? (?:you|was said|came before|above))
+              |~(?:your|the users) (?:instructions?|prompt|rules|orders?|guidelines)|~the systems\b)
             """
         ),
         words("""
             supersede supersedes override overrides overrule overrules replace replaces precedence priority outrank
             outranks cancel cancels
             """),
+    ),
+    Sign(
+        "override",
+        10,
+        phrase(
+            r"""
+            \b(?:pretend|act as if|act as though|imagine|behave as if)[^.!?]{0,30}?
+            ~(?:previous|prior|earlier|above|preceding|original|system)[^.!?]{0,30}?
+            ~(?:never happened|did not happen|didnt happen|never existed|do(?:es)? not exist|doesnt exist)
+            """
+        ),
+        words("happened happen existed exist"),
+        words("pretend act imagine behave"),
+        back=100,
+        ahead=10,
+    ),
+    Sign(
+        "override",
+        10,
+        phrase(
+            r"""
+            \b(?:your|you|earlier|previous|prior|above|original)\b[^.!?]{0,50}?
+            \b(?:instructions|prompts?|guidelines|directives|rules)\b[^.!?]{0,40}?
+            (?<!to )(?<!not )(?<!will )(?<!can )(?:ignore|disregard|forget) (?:them|it|all of (?:them|it|those))\b
+            |\b(?:instructions|prompts?|guidelines|directives|rules) (?:that )?(?:you|above|earlier
+              |before)\b[^.!?]{0,40}?
+            (?<!to )(?<!not )(?<!will )(?<!can )(?:ignore|disregard|forget) (?:them|it|all of (?:them|it|those))\b
+            """
+        ),
+        words("them it those"),
+        words("ignore disregard forget"),
+        back=130,
+        ahead=6,
     ),
 )

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 
 from daemon.injection.overrides import spoken
-from daemon.injection.signs import Sign, phrase, words
+from daemon.injection.signs import Sign, clause_before, phrase, words
 
 _BOUNDS = (
     r"(?:restrictions|rules|limits|limitations|guidelines|filters?|ethics|censorship|constraints|morals|boundaries"
-    r"|safeguards|guardrails|safety|policies|restraints|moral compass)"
+    r"|safeguards|guardrails|safety|policies|policy|restraints|moral compass)"
 )
 _LOOSE = (
     r"(?:unrestricted|unfiltered|uncensored|jailbroken|unbound|unlimited|unaligned|amoral|evil|malicious|rogue"
     r"|liberated|unchained|lawless|unhinged|unethical|unmoderated)"
 )
-_PLAY = r"(?:act|behave|respond|answer|operate|function|roleplay|role play|simulate|play|pose|imagine|pretend|reply)"
+_PLAY = (
+    r"(?:adopt|act|behave|respond|answer|operate|function|roleplay|role play|simulate|play|pose|imagine|pretend|reply)"
+)
 _MODE = r"(?:developer|god|dan|jailbreak|jailbroken|unrestricted|unfiltered|uncensored|sudo|evil|chaos|opposite|unsafe)"
 _PARTS = {"BOUNDS": _BOUNDS, "LOOSE": _LOOSE, "PLAY": _PLAY, "MODE": _MODE}
 
@@ -31,7 +33,9 @@ _SETTINGS = re.compile(
 def _weigh_role(match: re.Match[str]) -> int:
     said = match[0]
     if _CERTAIN.search(said):
-        sure = re.search(r"now|pretend|act|imagine|ai\b|mode|consider|an? |no longer|dan$|called|become|not ", said)
+        sure = re.search(
+            r"now|pretend|act|imagine|ai\b|mode|consider|an? |no longer|dan$|called|become|not |have been|free", said
+        )
         return 10 if sure and spoken(match) == "order" else 6
     if "mode" in said:
         return 10 if re.search(r"developer|god|jail|sudo|evil|chaos", said) else 6 if "now" in said else 3
@@ -39,25 +43,30 @@ def _weigh_role(match: re.Match[str]) -> int:
 
 
 def _weigh_henceforth(match: re.Match[str]) -> int:
-    said = match.string[match.start() : match.end() + 12]
+    said = match.string[match.start() : match.end() + 16]
     sure = r"you (?:are|will (?:act|be|respond|obey|only|ignore|do)|must|only|act|obey|no longer|have no)|obey|pretend"
-    return 10 if re.search(sure, said) or "ignore" in said else 7
+    return 10 if re.search(rf"{sure}|ignore|only", said) else 7
 
 
 def _weigh_without(match: re.Match[str]) -> int:
     around = match.string[max(0, match.start() - 80) : match.end() + 60]
     talks = re.search(r"you|dan\b|unrestrict|unfilter|uncensor|jailbr|anything now|\bai\b|assistant", around)
-    return 10 if talks and spoken(match) != "negated" else 3
+    if spoken(match) == "negated":
+        return 0
+    plays = re.match(r"act|role ?play|simulate|pretend|imagine|adopt", match[0])
+    return 10 if talks or (plays and not clause_before(match)) else 6 if plays else 3
 
 
 def _weigh_mode(match: re.Match[str]) -> int:
     around = match.string[max(0, match.start() - 120) : match.end() + 160]
     if _SETTINGS.search(around):
         return 2
-    talks = re.search(r"\b(?:you|your|ai|assistant|model|restrictions|ignore|respond|answer|chatgpt|rules)\b", around)
+    talks = re.search(
+        r"\b(?:you|your|ai|assistant|model|restrictions|ignore|respond|answer|chatgpt|rules|safety|filters)\b", around
+    )
     if re.search(r"god|dan|jailbr|unrestrict|unfilter|uncensor|evil|chaos|opposite|unsafe", match[0]):
-        return 10 if talks else 4
-    return 8 if talks and re.search(r"\byour?\b|assistant|respond|rules", around) else 2
+        return 10 if talks or re.search(r"\bdan |jailbr", match[0]) else 6
+    return 8 if talks and re.search(r"\byour?\b|assistant|respond|rules|safety|filters", around) else 2
 
 
 PERSONAS = (
@@ -118,7 +127,8 @@ PERSONAS = (
             r"""
             \b(?:from (?:now on|this (?:moment|point)(?: on(?:wards?)?| forward)?|here on(?: out)?|now onwards?|now)
               |henceforth|starting now|going forward|effective immediately)
-            ~(?:you (?:are|will|must|shall|should|only|may|can|have|act|respond|answer|speak|obey|follow|do|no longer
+            ~(?:you (?:are|will|must|shall|should|only|answer|may|can|have|act|respond|answer|speak|obey|follow
+              |do|no longer
                 |need|always|never)
               |your (?:name|role|task|job|goal|new|only|identity)
               |(?:always |only |never )?(?:act|respond|answer|behave|speak|reply|obey|pretend|ignore|call|output
@@ -135,9 +145,16 @@ PERSONAS = (
         0,
         phrase(
             r"""
-            \b(?:(?:<PLAY>|speak|continue|work|proceed)[^.!?]{0,60}? (?:without|with no|free (?:of|from)|unbound by
-                |outside|beyond) (?:any |all |your |the |its |more )?(?:\w+ ){0,2}?<BOUNDS>
-              |<PLAY>[^.!?]{0,40}? (?:as|like|to be|you are|being) (?:an? |the )?(?:\w+ ){0,2}?(?:<LOOSE>|dan)\b
+            \b(?:(?:<PLAY>|speak|continue|work|proceed|game)[^.!?]{0,70}? (?:without|with no|and no|has no
+              |have no|free (?:of|from)
+                |unbound by|outside|beyond|ignores|ignoring|follows? no
+                  |breaks) (?:any |all |your |the |its |more )?(?:\w+ ){0,2}?<BOUNDS>
+              |(?:<PLAY>|persona|identity|role)[^.!?]{0,40}? (?:as|like|to be|you are|being|of) (?:an? |the )?
+                (?:\w+ ){0,2}?
+                (?:<LOOSE>|dan)\b
+              |you(?: a|)re now[^.!?]{0,60}? (?:without|with no|and no|has no|which has no
+                |that ignores) (?:any |all )?<BOUNDS>
+              |your (?:new )?(?:identity|persona|name)[^.!?]{0,60}? (?:no|without|ignores?)(?: any| all)? <BOUNDS>
               |you (?:now )?(?:have|had|got|know|are under|need) (?:absolutely )?(?:no|zero) (?:more |longer )?
                 (?:\w+ ){0,2}?<BOUNDS>
               |(?:you can )?do anything now)
@@ -147,7 +164,8 @@ PERSONAS = (
         words("""
             unrestricted unfiltered uncensored jailbroken restrictions rules limits limitations guidelines filter
             filters dan anything evil ethics censorship constraints morals boundaries safeguards guardrails safety
-            unethical policies restraints compass
+            unethical policies
+            policy restraints compass unaligned jailbroken rogue amoral
             """),
         words(
             "act behave respond answer operate function roleplay role simulate play pose imagine pretend reply you do"
@@ -162,7 +180,7 @@ PERSONAS = (
             \b(?:enter|switch (?:in)?to|activate|enable|engage|you are(?: now)? (?:operating |running )?in|entering
               |switching to|activating|start|initiate|go into|reboot (?:in)?to|turn on|enabling|boot into|into)
             ~(?:the |your |an? )?(?:\w+ ){0,2}?<MODE> mode\b
-            |\b(?:<MODE>|root) mode(?: is)?(?: now)? (?:enabled|activated|engaged|on|unlocked|active)\b
+            |\b(?:<MODE>|root) mode:?(?: is)?(?: now)? (?:enabled|activated|engaged|on|unlocked|active)\b
             """,
             **_PARTS,
         ),

@@ -33,7 +33,7 @@ _INVISIBLE = re.compile(
 )
 _MARKS = re.compile("[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]")
 _ODD = re.compile("[^\x00-\u024f\u2010-\u2027\u3000-\u303f\u4e00-\u9fff\uff00-\uff0f\uff1a-\uff1f]")
-_FULL = re.compile("[\uff00-\uffef\u2460-\u24ff\u3000]")
+_FULL = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\u2460-\u24ff]")
 _MIXED = re.compile(r"[a-z][^\x00-\x7f\W]|[^\x00-\x7f\W][a-z]")
 
 
