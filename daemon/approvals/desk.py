@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,7 @@ class Desk:
         request = await asyncio.to_thread(
             describe, self._policy(), call.name, call.arguments, routine=routine, scripts=self._scripts
         )
-        if not taint and (rule := self._remembered.allows(request)):
+        if (not taint or self._trusted_when_tainted(call.name)) and (rule := self._remembered.allows(request)):
             allowed = Verdict(effect=Effect.ALLOW, rule=rule, reason=f"asked by {verdict.rule}")
             return Ruling(verdict=allowed, standing=rule)
         asked = Petition(
@@ -76,6 +77,10 @@ class Desk:
             or self._refused_before(asked, verdict)
             or self._ask(asked, verdict)
         )
+
+    def _trusted_when_tainted(self, tool: str) -> bool:
+        table = self._policy().routines.get(self._run.routine)
+        return table is not None and any(fnmatchcase(tool, each) for each in table.tainted_tools)
 
     def _fits(self, answer: Approval, asked: Petition) -> bool:
         return answer.petition.digest == asked.digest

@@ -2,7 +2,8 @@
 
 It lies in the state folder and is written by us alone; a person may read it, and take entries out by hand. A remembered
 call must be the same word for word, run the same program from the same place, for the same routine, in a run that has
-read nothing of strangers. What stands in files it is given may change; so may its program, as updates do that.
+read nothing of strangers (or whose routine names the tool in `tainted_tools`). What stands in files it is given may
+change; so may its program, as updates do that.
 """
 
 from __future__ import annotations

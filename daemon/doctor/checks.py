@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from daemon.doctor.confinement import Confinement, check_sandbox
+from daemon.doctor.rights import Holding
 from daemon.doctor.vendors import VendorFacts
 from daemon.errors import Fault
 
@@ -69,6 +70,8 @@ class Installation:
     policy_faults: tuple[Fault, ...] = ()
     routine_faults: tuple[Fault, ...] = ()
     routines: tuple[str, ...] = ()
+    holdings: tuple[Holding, ...] = ()
+    """Routines that hold strangers' words, private data and a way to act on them."""
     providers: tuple[ProviderFacts, ...] = ()
     state: Path = Path("state")
     state_mode: int | None = None
@@ -143,6 +146,17 @@ def check_routines(found: Installation) -> Iterator[Check]:
         return
     text = f"{len(found.routines)} can be used{': ' if found.routines else ''}{', '.join(found.routines)}"
     yield _of_faults("routines", text, found.routine_faults)
+
+
+def check_holdings(found: Installation) -> Iterator[Check]:
+    if not found.holdings:
+        yield Check(name="rights", state="ok", found="no routine reads strangers, holds private data and acts unasked")
+    for each in found.holdings:
+        parts = (("reads strangers", each.reads), ("private data", each.private), ("acts unasked", each.acts))
+        text = "; ".join(f"{what}: {', '.join(tools)}" for what, tools in parts)
+        fix = f"take {' or '.join(each.acts)} out of [routine.{each.routine}] tainted_tools, so that a person is asked;"
+        fix += " or read in one routine and act in another"
+        yield Check(name=f"routine {each.routine}", state="warn", found=f"holds all three: {text}", fix=fix)
 
 
 def check_providers(found: Installation) -> Iterator[Check]:
@@ -275,6 +289,7 @@ CHECKS: tuple[Callable[[Installation], Iterable[Check]], ...] = (
     check_sqlite,
     check_config,
     check_routines,
+    check_holdings,
     check_providers,
     check_state,
     check_space,

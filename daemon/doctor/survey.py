@@ -18,6 +18,7 @@ from daemon.clock import host_zone
 from daemon.control.door import peer
 from daemon.doctor.checks import Installation, ProviderFacts
 from daemon.doctor.confinement import Confinement, confinement
+from daemon.doctor.rights import holdings
 from daemon.doctor.vendors import ask as ask_vendors
 from daemon.errors import ConfigError, Fault
 from daemon.places import config_places, user_home
@@ -52,6 +53,7 @@ def survey(file: Path | None, state: Path, where: Path, env: Mapping[str, str]) 
         policy_faults=definitions.policy_faults,
         routine_faults=definitions.routine_faults,
         routines=tuple(sorted(definitions.routines)),
+        holdings=holdings(definitions.routines, definitions.policy),
         providers=tuple(_providers(config, definitions.routines, env)) if config else (),
         state=state,
         state_mode=stat.S_IMODE(about.st_mode) if about else None,

@@ -41,8 +41,8 @@ def test_a_sound_installation_has_nothing_to_mend() -> None:
     assert {row.state for row in found.values()} == {"ok"}
     assert not any(row.fix for row in found.values())
     assert list(found) == [
-        "Python", "SQLite", "FTS5", "config", "policy", "routines", "model claude", "state", "disk", "socket", "log",
-        "time zone", "clock", "sandbox",
+        "Python", "SQLite", "FTS5", "config", "policy", "routines", "rights", "model claude", "state", "disk", "socket",
+        "log", "time zone", "clock", "sandbox",
     ]  # fmt: skip
 
 
