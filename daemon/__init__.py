@@ -42,6 +42,7 @@ log.py          structured logs
 redact.py       secrets taken out of whatever is kept or shown
 clock.py timer.py bell.py errands.py notify.py   the time, an alarm, a changed file, work that waits, a word to systemd
 metrics.py      what is counted and measured, as Prometheus text
+digest.py       the ledger in a line, by day or week
 upkeep.py       the journal looked through, old history let go
 backup.py transfer.py unit.py   what is known, out into a file and back in; the systemd unit, installed
 drafting/       for the person who writes the policy

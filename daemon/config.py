@@ -206,10 +206,10 @@ class ProviderConfig(Table):
 class TargetConfig(Table):
     """One place that reports go to by its name: `to = "mail"` in a routine."""
 
-    kind: Literal["apprise", "webhook", "desktop", "file", "log"]
+    kind: Literal["apprise", "webhook", "ping", "desktop", "file", "log"]
     """How it is reached."""
     url: SecretStr | None = Field(default=None, min_length=1)
-    """Kinds apprise and webhook: its address; of kind apprise only if this file is yours alone (0600)."""
+    """Kinds apprise, webhook and ping: its address; of kind apprise only if this file is yours alone (0600)."""
     url_file: Name | None = None
     """A file that holds the address (yours, 0600)."""
     url_env: Name | None = None
@@ -224,6 +224,19 @@ class TargetConfig(Table):
     """Kind webhook: how many bytes one message may have; a longer report comes in parts."""
     timeout: SomeDuration = timedelta(seconds=30)
     """Kind webhook: how long it may take to answer."""
+
+
+class DigestConfig(Table):
+    """What happened, in a line, by day or by week."""
+
+    every: Literal["day", "week"] | None = None
+    """How often; by default never."""
+    at: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] = "08:00"
+    """When, in the zone of `timezone`."""
+    day: Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"] = "mon"
+    """On which day, if by week."""
+    to: Items[Name] = ("log",)
+    """Targets that get it."""
 
 
 class IncidentsConfig(Table):
@@ -417,6 +430,7 @@ class Config(Table):
     ask: AskConfig = AskConfig()
     control: ControlConfig = ControlConfig()
     incidents: IncidentsConfig = IncidentsConfig()
+    digest: DigestConfig = DigestConfig()
     hooks: HooksConfig = HooksConfig()
     listen: ListenConfig = ListenConfig()
     log: LogConfig = LogConfig()
@@ -492,7 +506,7 @@ class Config(Table):
     def target_url(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
         """Return the address of a target; None if its kind needs none; ConfigError if it is missing."""
         target = self.targets[name]
-        if target.kind not in ("apprise", "webhook"):
+        if target.kind not in _OF_KIND["url"]:
             return None
         return self._secret_of(name, "url", env) or _nothing(display(self.file), f"targets.{name}.url_file")
 
@@ -612,9 +626,9 @@ def _keys_of_one_kind(config: Config) -> Iterator[Conflict]:
 # What every routine may name without a [targets.NAME] of its own; of each kind there is only one then.
 CHANNELS = ("file", "log", "desktop")
 _OF_KIND = {
-    "url": ("apprise", "webhook"),
-    "url_file": ("apprise", "webhook"),
-    "url_env": ("apprise", "webhook"),
+    "url": ("apprise", "webhook", "ping"),
+    "url_file": ("apprise", "webhook", "ping"),
+    "url_env": ("apprise", "webhook", "ping"),
     "secret_file": ("webhook",),
     "secret_env": ("webhook",),
     "limit": ("webhook",),
@@ -634,7 +648,7 @@ def _sound_targets(config: Config) -> Iterator[Conflict]:
             if target.kind not in _OF_KIND[given]:
                 kinds = " and ".join(_OF_KIND[given])
                 yield Conflict(f"{key}.{given}", f"only kind {kinds} takes it")
-        if target.kind in ("apprise", "webhook") and sum(map(bool, (target.url, target.url_file, target.url_env))) > 1:
+        if target.kind in _OF_KIND["url"] and sum(map(bool, (target.url, target.url_file, target.url_env))) > 1:
             yield Conflict(key, "url, url_file and url_env exclude one another", hint="keep one")
         if (
             target.kind == "webhook"
@@ -642,6 +656,13 @@ def _sound_targets(config: Config) -> Iterator[Conflict]:
             and not target.url.get_secret_value().startswith(("http://", "https://"))
         ):
             yield Conflict(f"{key}.url", "expected an address", hint='like "https://example.org/hooks/agentd"')
+
+
+def _digests_go_somewhere(config: Config) -> Iterator[Conflict]:
+    for index, name in enumerate(config.digest.to):
+        if name not in config.target_names or name == "file":
+            hint = did_you_mean(name, config.target_names) or f"add [targets.{name}]"
+            yield Conflict(f"digest.to[{index}]", "no such target, or one that takes a path", name, hint)
 
 
 def _only_signed_from_afar(config: Config) -> Iterator[Conflict]:
@@ -681,6 +702,7 @@ RULES = (
     Rule(("providers.*.kind", "providers.*.base_url"), _address_where_needed),
     Rule(("providers.*.kind", "providers.*.api", "providers.*.region", "providers.*.replies"), _keys_of_one_kind),
     Rule(("targets.*",), _sound_targets),
+    Rule(("digest.to", "targets.*"), _digests_go_somewhere),
     Rule(("listen.hooks", "hooks.secret_file"), _only_signed_from_afar),
     Rule(("incidents.to", "targets.*"), _alerts_go_somewhere),
     Rule(("providers.*.kind", "providers.*.options"), _options_of_others),

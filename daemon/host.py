@@ -22,7 +22,7 @@ from daemon.approvals.desk import Desk
 from daemon.chain import Providers
 from daemon.clock import Clock
 from daemon.config import Config
-from daemon.delivery import Outbox
+from daemon.delivery import Outbox, Targets
 from daemon.errors import DaemonError, OverBudget, ProviderError
 from daemon.events import Events
 from daemon.functions import FunctionRegistry, ToolExecutor
@@ -84,6 +84,7 @@ class Rooms(Protocol):
     providers: Providers
     purse: Purse
     registry: FunctionRegistry
+    targets: Targets
     outbox: Outbox
     approvals: Approvals
     talk: Talk
@@ -107,6 +108,7 @@ class RunHost:
 
     def __init__(self, rooms: Rooms, workspace: Path) -> None:
         self._rooms, self._workspace = rooms, workspace
+        self._pings: set[asyncio.Task[None]] = set()
         self._executor = ToolExecutor(rooms.registry)
         self._policy = _PolicyInForce(rooms)
         self._gate_tools = FunctionRegistry()
@@ -136,6 +138,12 @@ class RunHost:
 
     def wake_outbox(self) -> None:
         self._rooms.outbox.wake()
+
+    def ping(self, target: str, run: Run) -> None:
+        """Tell a dead man's switch that a run starts; nobody waits for that, and its end is told with care."""
+        task = asyncio.create_task(self._rooms.targets.started(target, run), name=f"ping of {target}")
+        self._pings.add(task)
+        task.add_done_callback(self._pings.discard)
 
     async def sandbox(self) -> str:
         return (await self._rooms.ladder.sandbox()).level

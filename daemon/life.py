@@ -13,6 +13,7 @@ import structlog
 from daemon.almanac import schedule_of
 from daemon.app import App
 from daemon.control.server import Server
+from daemon.digest import Digest
 from daemon.due import may_resume
 from daemon.errors import DaemonError
 from daemon.memory.keeper import Keeper
@@ -106,6 +107,10 @@ def _by_and_by(app: App) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
     keeper = Keeper(app.memory, clock=app.clock.now, retention=lambda: retention_of(app.config))
     yield "memory keeper", keeper.run()
     yield "journal upkeep", upkeep_of(app).run()
+    digest = Digest(
+        app.journal, now=app.clock.now, zone=lambda: app.zone, config=lambda: app.config.digest, wake=app.outbox.wake
+    )
+    yield "digest", digest.run()
     if app.config.memory.mirror:
         workspace = app.config.workspace_path(app.place.state)
         yield "memory mirror", Mirror(app.memory, workspace, app.journal, clock=app.clock.now).run()

@@ -84,6 +84,9 @@ class Host(Protocol):
     def now(self) -> datetime: ...
     def redact(self, text: str) -> str: ...
     def wake_outbox(self) -> None: ...
+    def ping(self, target: str, run: Run) -> None:
+        """Tell a dead man's switch that a run starts; nobody waits for that."""
+
     def wake_approvals(self) -> None:
         """A question was put to a person: it expires some day."""
 
@@ -126,6 +129,8 @@ async def _guarded(run: Run, host: Host) -> Run | None:
     routine: Routine | None = None
     try:
         routine = await host.routine_of(run)
+        if routine.ping and run.attempt == 1:
+            host.ping(routine.ping, run)
         if run.cancel:
             return await _end(run, routine, Status.CANCELLED, host, detail="cancelled while nobody lived it")
         if run.barren > routine.run.retry.attempts:
@@ -269,7 +274,8 @@ async def _end(
     if routine and SUBAGENT in routine.run.tools:
         await host.end_children(run)
     zone = (routine and routine.trigger.timezone) or host.zone
-    run = await host.journal.end(run, deliveries_for(run, routine.deliver if routine else ()), zone=zone)
+    told = deliveries_for(run, routine.deliver, ping=routine.ping) if routine else ()
+    run = await host.journal.end(run, told, zone=zone)
     host.events.publish(run.id, end_of(run))
     host.wake_outbox()
     log.info("run.finished", status=run.status.value, detail=run.detail, tokens=run.usage.total, silent=run.silent)

@@ -21,7 +21,7 @@ FLOORS = (
     "config due reload watching",
     "delivery functions injection memory policy providers routines sandbox",
     "almanac hindrances patience",
-    "archive chain forget ledger mirror money recollection summary tools upkeep why",
+    "archive chain digest forget ledger mirror money recollection summary tools upkeep why",
     "agent",
     "approvals gather screen",
     "run",

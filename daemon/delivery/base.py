@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from daemon.models import Delivery, Json, Receipt, Run
+from daemon.models import Delivery, Json, Receipt, Run, Status
 
 T = TypeVar("T")
 
@@ -51,7 +51,11 @@ class Wanted(Protocol):
     def on(self) -> Collection[str]: ...
 
 
-def deliveries_for(run: Run, wanted: Iterable[Wanted]) -> list[tuple[str, Json]]:
+# What a dead man's switch is told of each end; whoever cancels a run knows. A closed gate is a sign of life.
+_PINGS = {Status.SUCCEEDED: "success", Status.SKIPPED: "success", Status.CANCELLED: None}
+
+
+def deliveries_for(run: Run, wanted: Iterable[Wanted], *, ping: str | None = None) -> list[tuple[str, Json]]:
     """Return (target, options) for every place that is to hear of this end.
 
     The options freeze what the report's reader wants to know of the run. Whether a silent run is sent is the outbox's.
@@ -63,7 +67,8 @@ def deliveries_for(run: Run, wanted: Iterable[Wanted]) -> list[tuple[str, Json]]
         "detail": run.detail,
     }
     known = {key: fact for key, fact in facts.items() if fact}
-    return [
+    pings = [(ping, {"ping": how} | known)] if ping and (how := _PINGS.get(run.status, "fail")) else []
+    return pings + [
         (place.to, ({"path": place.path} if place.path else {}) | known)
         for place in wanted
         if run.status.value in place.on

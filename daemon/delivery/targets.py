@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from daemon.config import Config, TargetConfig
 from daemon.delivery.base import Channel
 from daemon.errors import DeliveryFailed
-from daemon.models import Delivery, Receipt
+from daemon.models import Delivery, Receipt, Run
 
 if TYPE_CHECKING:
     from daemon.redact import Secrets
@@ -47,11 +48,20 @@ class Targets:
         if name not in self._channels:
             table = self._tables.get(name)
             kind = table.kind if table else name
-            if kind not in KINDS or (table is None and kind in ("webhook", "apprise")):
+            if kind not in KINDS or (table is None and kind in ("webhook", "apprise", "ping")):
                 known = ", ".join(sorted({*self._tables, "desktop", "file", "log"}))
                 raise DeliveryFailed(f"there is no target {name!r}; known are {known}")
             self._channels[name] = KINDS[kind](self, name)
         return self._channels[name]
+
+    async def started(self, name: str, run: Run) -> None:
+        """Tell a dead man's switch that a run starts; if that fails, so be it: its end is told with care."""
+        from daemon.delivery.ping import PingChannel
+
+        with suppress(DeliveryFailed):
+            channel = self.channel(name)
+            if isinstance(channel, PingChannel):
+                await channel.tell("start", run.id)
 
     def _file(self, name: str) -> Channel:
         from daemon.delivery.file import FileChannel
@@ -86,6 +96,11 @@ class Targets:
 
         return AppriseChannel(self._urls[name], secrets=self._secrets)
 
+    def _ping(self, name: str) -> Channel:
+        from daemon.delivery.ping import PingChannel
+
+        return PingChannel(self._urls[name])
+
 
 KINDS: Mapping[str, Callable[[Targets, str], Channel]] = {
     "file": Targets._file,
@@ -93,6 +108,7 @@ KINDS: Mapping[str, Callable[[Targets, str], Channel]] = {
     "desktop": Targets._desktop,
     "webhook": Targets._webhook,
     "apprise": Targets._apprise,
+    "ping": Targets._ping,
 }
 """How each kind of target is made, the first time that something goes there."""
 

@@ -255,6 +255,8 @@ class Definition(Table):
     """Whether its trigger counts; by hand it runs anyway."""
     first_run: bool = False
     """Run once as soon as the daemon sees it, if it has never run."""
+    ping: Name | None = None
+    """A target of kind ping that is told when a run starts, succeeds or fails: a dead man's switch."""
     trigger: Trigger = Trigger()
     run: RunSpec = RunSpec()
     gather: Items[Gather] = ()

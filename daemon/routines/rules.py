@@ -187,6 +187,9 @@ def _unknown_providers(routine: Definition, known: Collection[str]) -> Iterator[
 
 
 def _unknown_targets(routine: Definition, known: Collection[str]) -> Iterator[Conflict]:
+    if routine.ping is not None and routine.ping not in known:
+        hint = did_you_mean(routine.ping, known) or f'add [targets.{routine.ping}] with kind = "ping"'
+        yield Conflict("ping", "no such target in config.toml", routine.ping, hint)
     for index, place in enumerate(routine.deliver):
         if place.to not in known:
             hint = did_you_mean(place.to, known) or f"add [targets.{place.to}] to config.toml"

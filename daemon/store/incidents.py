@@ -125,7 +125,10 @@ def judge(
     assert run.ended is not None  # noqa: S101  the caller has just ended it
     subject = f"routine {run.routine}"
     sent = DeliveryStatus.SUPPRESSED if run.silent else DeliveryStatus.PENDING
-    plain: list[Wanted] = [(target, options, sent, None) for target, options in deliveries]
+    plain: list[Wanted] = [
+        (target, options, DeliveryStatus.PENDING if options.get("ping") else sent, None)
+        for target, options in deliveries
+    ]
     if run.status is Status.SUCCEEDED:
         over(connection, subject, run, zone, run.ended)
         return plain
@@ -148,7 +151,7 @@ def judge(
 
 
 def _is_record(target: str, options: Json) -> bool:
-    return target in RECORDS or bool(options.get("path"))
+    return target in RECORDS or bool(options.get("path") or options.get("ping"))
 
 
 def _happened(

@@ -14,6 +14,7 @@ from daemon.models import Json
 from daemon.store.approvals import Approvals
 from daemon.store.audit import Audit
 from daemon.store.days import Day, Days
+from daemon.store.digests import Digests
 from daemon.store.measures import Measures
 from daemon.store.occasions import Occasions
 from daemon.store.outbox import Deliveries
@@ -28,7 +29,19 @@ __all__ = ["Claim", "Day", "Journal", "RoutineState", "SlotRow", "Streak", "Told
 
 
 class Journal(
-    Slots, Occasions, Approvals, Streaks, Days, Messages, Deliveries, Spending, Quarantine, Audit, Measures, RunStore
+    Slots,
+    Occasions,
+    Approvals,
+    Streaks,
+    Days,
+    Messages,
+    Deliveries,
+    Spending,
+    Quarantine,
+    Audit,
+    Measures,
+    Digests,
+    RunStore,
 ):
     """The record of slots, events (occasions.py), runs and steps, what they wait for (approvals.py), deliveries
     (outbox.py), messages (told.py), money (spending.py), what was kept from models (quarantine.py) and of

@@ -1,0 +1,100 @@
+"""What happened in a stretch of time, in numbers; and that it was told, once."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from daemon.store.part import Part
+from daemon.store.rows import moment, stamp
+
+_MARK = "digest"
+# `created` is what the index knows; a run that took days is told with the day it began.
+_RUNS = """
+SELECT routine, count(*), sum(silent OR status = 'skipped'), sum(status IN ('failed', 'timed_out', 'interrupted')),
+    sum(status IN ('queued', 'running', 'waiting'))
+FROM run WHERE created >= ? AND created < ? GROUP BY routine ORDER BY routine
+"""
+_MISSED = """
+SELECT routine, sum(count) FROM slot
+WHERE last >= ? AND first < ? AND outcome = 'missed' AND run_id IS NULL GROUP BY routine
+"""
+_LOST = "SELECT count(*) FROM outbox WHERE created >= ? AND created < ? AND status = 'failed'"
+_COST = "SELECT sum(cost) FROM spending WHERE at >= ? AND at < ?"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stretch:
+    """What one routine did."""
+
+    routine: str
+    runs: int = 0
+    quiet: int = 0
+    """Ended well with nothing to say, or found nothing to do."""
+    alerts: int = 0
+    """Failed, timed out, interrupted."""
+    open: int = 0
+    missed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sum:
+    """What all of them did."""
+
+    routines: tuple[Stretch, ...]
+    undelivered: int
+    dollars: float
+
+
+class Digests(Part):
+    """Sums over stretches of time."""
+
+    async def stretch(self, since: datetime, until: datetime) -> Sum:
+        """Return what happened from one moment to another."""
+        span = (stamp(since), stamp(until))
+
+        def work(connection: sqlite3.Connection) -> Sum:
+            missed = dict(connection.execute(_MISSED, span).fetchall())
+            found = {
+                name: Stretch(
+                    routine=name, runs=runs, quiet=quiet, alerts=alerts, open=left, missed=missed.pop(name, 0)
+                )
+                for name, runs, quiet, alerts, left in connection.execute(_RUNS, span)
+            }
+            found |= {name: Stretch(routine=name, missed=number) for name, number in missed.items()}
+            (lost,) = connection.execute(_LOST, span).fetchone()
+            (cost,) = connection.execute(_COST, span).fetchone()
+            return Sum(
+                routines=tuple(found[name] for name in sorted(found)), undelivered=lost, dollars=(cost or 0) / 1e9
+            )
+
+        return await self._db.read(work)
+
+    async def digest_told(self) -> datetime | None:
+        """Return up to when digests were told; None if there never was one."""
+
+        def work(connection: sqlite3.Connection) -> datetime | None:
+            row = connection.execute("SELECT value FROM meta WHERE key = ?", (_MARK,)).fetchone()
+            return moment(int(row[0])) if row else None
+
+        return await self._db.read(work)
+
+    async def tell_digest(self, targets: Sequence[str], title: str, text: str, *, until: datetime, zone: str) -> None:
+        """Send a digest to these targets, and take note of it, in one commit."""
+        now = stamp(self._clock())
+        options = json.dumps({"notice": "digest", "title": title, "text": text}, separators=(",", ":"))
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(
+                "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                (_MARK, str(stamp(until))),
+            )
+            connection.executemany(
+                "INSERT INTO outbox (target, options, zone, status, created, next_at) VALUES (?, ?, ?, 'pending', ?, ?)",
+                [(target, options, zone, now, now) for target in targets],
+            )
+
+        await self._db.write(work, durable=True)
