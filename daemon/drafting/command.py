@@ -89,6 +89,10 @@ def _arguments(tool: str, words: Sequence[str]) -> Json:
     return {known.argument: words[0]} if known.argument else {}
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def _because(verdict: Verdict) -> str:
     return verdict.rule + (f": {verdict.reason}" if verdict.reason else "")
 
@@ -203,7 +207,8 @@ def _told(found: Comparison, options: Namespace) -> str:
             lines.append(f"  {each.count} x {each.tool} {each.subject}  ({each.routine}; was: {each.before})")
             lines.append(f"      {_because(each.verdict)}")
     same = found.calls - sum(each.count for each in found.differences)
-    summary = f"{same} of {found.calls} calls in {len(found.runs)} runs since {options.since}: no difference"
+    where = f"{_counted(found.calls, 'call')} in {_counted(len(found.runs), 'run')} since {options.since}"
+    summary = f"{same} of {where}: no difference"
     return "\n".join([*lines, summary])
 
 

@@ -260,7 +260,7 @@ class Rule:
 
     def is_for(self, tool: str, routine: str) -> bool:
         """Tell whether it speaks of this tool in this routine at all."""
-        return fnmatchcase(tool, self.tool) and (
+        return (tool == self.tool or ("*" in self.tool and fnmatchcase(tool, self.tool))) and (
             not self.routines or any(fnmatchcase(routine, each) for each in self.routines)
         )
 
@@ -402,7 +402,7 @@ def _shadowed(file: PolicyFile) -> Iterator[Conflict]:
                 continue  # twins: told of once, at the second
             yield Conflict(
                 f"rule[{rule.number - 1}]",
-                f"can never decide anything: {other.label} speaks of all of it and is as strict or stricter",
+                f"{rule.label} can never decide anything: {other.label} covers it, as strict or stricter",
                 hint="take one of the two out, or narrow the other",
             )
             break

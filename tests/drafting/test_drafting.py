@@ -150,7 +150,7 @@ async def test_another_policy_is_tried_on_the_calls_that_were_made(house: House)
     assert code == 0
     assert "2 would now be denied:\n  2 x shell df -h  (daily; was: allow)\n      default: no rule" in out
     assert "1 would now be allowed:\n  1 x shell uptime  (daily; was: deny)" in out
-    assert out.endswith("1 of 4 calls in 1 runs since 1d: no difference\n")
+    assert out.endswith("1 of 4 calls in 1 run since 1d: no difference\n")
 
 
 async def test_the_narrowest_section_is_suggested_and_all_that_ran_fits_into_it(house: House) -> None:
