@@ -65,6 +65,61 @@ async def test_being_told_twice_lives_a_run_once():
     assert lives.begun == ["a", "b"]
 
 
+class Parking:
+    """Lives each of which waits for a person the first time, and ends the second."""
+
+    def __init__(self):
+        self.begun = []
+        self.meanwhile = lambda run_id: None
+
+    async def __call__(self, run_id):
+        self.begun.append(run_id)
+        self.meanwhile(run_id)
+        first = self.begun.count(run_id) == 1
+        return run(run_id, routine="r", status=Status.WAITING if first else Status.SUCCEEDED)
+
+
+async def test_nothing_of_its_routine_passes_a_run_that_waits_for_a_person():
+    lives = Parking()
+    executor = LocalExecutor(lives, max_concurrent=2, clock=lambda: NOW)
+    for name in ("a", "b"):
+        await executor.submit(run(name, routine="r"))
+    await executor.submit(run("other"))
+    await executor.idle()
+    assert lives.begun == ["a", "other"]
+    await executor.submit(run("a", routine="r"))  # it was answered
+    await executor.idle()
+    assert lives.begun == ["a", "other", "a", "b"]
+
+
+async def test_a_run_that_is_answered_while_it_lets_go_is_not_forgotten():
+    lives = Parking()
+    executor = LocalExecutor(lives, max_concurrent=1, clock=lambda: NOW)
+    tasks = []
+
+    def answer(run_id):
+        if not tasks:
+            tasks.append(asyncio.ensure_future(executor.submit(run("a", routine="r"))))
+
+    lives.meanwhile = answer
+    await executor.submit(run("a", routine="r"))
+    await turns()
+    await executor.idle()
+    assert lives.begun == ["a", "a"]
+
+
+async def test_a_run_that_is_cancelled_while_it_waits_lets_the_next_one_pass():
+    lives = Parking()
+    executor = LocalExecutor(lives, max_concurrent=1, clock=lambda: NOW)
+    executor.hold([run("old", routine="r")])  # since before this process began
+    await executor.submit(run("new", routine="r"))
+    await turns()
+    assert lives.begun == []
+    executor.interrupt("old")
+    await executor.idle()
+    assert lives.begun == ["new"]
+
+
 async def test_a_run_is_not_tried_before_its_time():
     lives = Lives()
     moment = [NOW]

@@ -245,6 +245,7 @@ class Agent:
                 recalled=recalled,
                 tools=[function["name"] for function in functions],
                 boundary=boundary,
+                taint=worse(said, self.transcript.taint),
             )
             sections = {"system": self._system_prompt} if self._system_prompt else render(context)
             body: Json = {"system": join(sections), "sections": {name: len(part) for name, part in sections.items()}}

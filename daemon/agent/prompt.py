@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from daemon.agent.texts import paragraph
+from daemon.agent.transcript import fenced
 from daemon.models import Taint
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ class PromptContext:
     def say(self, key: str, **fields: object) -> str:
         return paragraph(key, self.persona.language, **fields)
 
+    def marked(self, text: str) -> str:
+        """Return what earlier runs left, between marks if strangers may have had a hand in it."""
+        return fenced(text, self.boundary) if self.taint and self.boundary else text
+
     def local(self, moment: datetime) -> str:
         return f"{moment.astimezone(self.zone):%Y-%m-%d %H:%M %Z (UTC%z, %A)}"
 
@@ -93,7 +98,8 @@ def _tools(context: PromptContext) -> str | None:
 
 
 def _safety(context: PromptContext) -> str:
-    marks = context.say("marks", boundary=context.boundary) if context.boundary and context.tools else ""
+    fences = context.boundary and (context.tools or context.taint)
+    marks = context.say("marks", boundary=context.boundary) if fences else ""
     policy = context.say("policy", policy=context.policy) if context.policy and context.tools else ""
     return "\n".join(text for text in (context.say("safety"), marks, policy) if text)
 
@@ -136,12 +142,12 @@ def _routine(context: PromptContext) -> str | None:
     if context.silent_token:
         lines.append(context.say("silence", token=context.silent_token))
     if context.previous_report:
-        report = context.previous_report[:PREVIOUS_REPORT_CHARACTERS]
+        report = context.marked(context.previous_report[:PREVIOUS_REPORT_CHARACTERS])
         when = context.local(context.previous_at) if context.previous_at else "?"
         lines.append(context.say("previous", when=when, report=report))
     if context.approach:
         name = f"routine:{context.routine}:approach"
-        lines.append(context.say("approach", name=name, approach=context.approach))
+        lines.append(context.say("approach", name=name, approach=context.marked(context.approach)))
     return "\n".join(lines)
 
 

@@ -1,9 +1,11 @@
 """A report tells its reader what it is, for when it was due and when it came."""
 
+from dataclasses import replace
+
 import pytest
 
 from daemon.delivery.letter import compose
-from daemon.models import Status
+from daemon.models import Status, Taint
 
 RUN = "01JAAAAAAAAAAAAAAAAAAAAAAA"
 
@@ -77,3 +79,19 @@ def test_every_end_has_its_words(delivery, status):
 
 def test_an_empty_report_says_that_it_is_empty(delivery):
     assert compose(delivery("  \n")).body == "(The report is empty.)"
+
+
+def test_in_the_report_of_a_tainted_run_no_address_is_left_and_orders_are_mentioned(delivery):
+    told = delivery("[more](https://evil.example/x) \x1b[31mred")
+    clean = compose(told)
+    assert clean.body == "[more](https://evil.example/x) red"
+    tainted = compose(replace(told, report=replace(told.report, taint=Taint.TAINTED)))
+    assert tainted.body == "[more] (hxxps://evil[.]example/x) red"
+    high = compose(replace(told, report=replace(told.report, taint=Taint.HIGH)))
+    assert "looked like an attempt to give it orders" in high.body
+
+
+def test_the_reason_of_a_failure_is_a_strangers_word_too(delivery):
+    told = delivery("", status=Status.FAILED, detail="see https://evil.example/x")
+    tainted = compose(replace(told, report=replace(told.report, taint=Taint.TAINTED)))
+    assert "hxxps://evil[.]example/x" in tainted.body
