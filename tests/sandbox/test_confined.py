@@ -3,11 +3,14 @@
 import os
 import select
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from daemon.sandbox import Limits
+from daemon.sandbox import Bounds, Limits
+from daemon.sandbox.trial import needed_by, python_for
 from tests.sandbox.conftest import Cell
 from tests.sandbox.test_running import ESCAPE, life_line, nobody_holds
 
@@ -184,3 +187,25 @@ async def test_hooks_of_the_workspaces_repository_are_not_written_in_bubblewrap(
     (cell.workspace / ".git").chmod(0o777)
     ended = await cell.sh("echo x > .git/config", writes=True)
     assert (ended.code != 0) == (cell.sandbox.level == "bubblewrap")
+
+
+async def test_when_the_daemon_is_killed_what_it_confined_goes_with_it(cell: Cell) -> None:
+    python = python_for(cell.sandbox.user)
+    within = Bounds(workspace=str(cell.workspace), folder=str(cell.workspace))
+    words = [python, "-I", "-S", "-c", f"{ESCAPE}\nsignal.pause()\n"]
+    daemon = f"""
+import asyncio, os, sys
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from daemon.sandbox import Running, run
+program = Running(path={python!r}, argv={words!r}, stdin=os.dup(0), cell={cell.sandbox.cell(within)!r},
+                  needs={needed_by(python)!r})
+folder = Path({str(cell.workspace)!r})
+asyncio.run(run([(";", [program])], folder=folder, environment={{}}, seconds=60, output_bytes=1000))
+"""
+    with life_line() as (reading, writing):
+        with subprocess.Popen([sys.executable, "-c", daemon], stdin=writing) as process:
+            os.close(writing)
+            assert os.read(reading, 1) == b"!"
+            process.kill()
+        assert os.read(reading, 1) == b""  # comes when the last one is gone; the test's own limit if one stays
