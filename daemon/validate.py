@@ -23,7 +23,7 @@ from daemon.routines import Routine, against, load_folder
 TOOLS = frozenset(
     {
         *("file_list", "file_read", "file_write", "finish", "memory_expand", "memory_forget", "memory_recall"),
-        *("git", "http_request", "memory_store", "self_info", "shell", "sysinfo"),
+        *("git", "http_request", "memory_store", "script", "self_info", "shell", "subagent", "sysinfo"),
     }
 )
 
