@@ -48,7 +48,7 @@ class Gated(House):
         self.tools = FunctionRegistry()
         shell.register_for_gates(self.tools, lambda: self.real)
 
-    def hands_for_gate(self, run):
+    def hands_for_gate(self, run, routine):
         context = ToolContext(run=run.id, routine=run.routine, workspace=self.workspace)
         return Hands(
             registry=self.tools,

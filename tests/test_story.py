@@ -320,6 +320,7 @@ async def test_the_daemons_memory_and_environment_are_closed_to_others_of_its_us
 
 
 @pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 async def test_a_daemon_of_roots_says_so_and_runs_no_program_as_root(home):
     home.write("policy.toml", MAY_LOOK)
     home.routine("look", LOOKING)
