@@ -46,6 +46,7 @@ digest.py       the ledger in a line, by day or week
 upkeep.py       the journal looked through, old history let go
 backup.py transfer.py unit.py   what is known, out into a file and back in; the systemd unit, installed
 drafting/       for the person who writes the policy
+rename.py       another name for a routine, its history going along
 new.py          a routine file, written for a person
 webhooks.py     the door for strangers, opened when a routine wants one
 app.py          everything wired by hand

@@ -352,6 +352,7 @@ class App:
             clock=self.clock.now,
             process=self._process,
             reload=self.reload,
+            rename=self._rename,
             check=self._check,
             words=self.engine.almanac.words,
             elsewhere=self.engine.almanac.elsewhere,
@@ -366,6 +367,13 @@ class App:
             talk=self.talk,
             forgetting=Forgetting(self.memory, clock=self.clock.now, out_of_reach=self._out_of_reach()),
         )
+
+    async def _rename(self, old: str, new: str) -> list[str]:
+        from daemon.rename import rename
+
+        still = await rename(self.engine, self.memory, self.policy, old, new)
+        await self.reload()
+        return still
 
     def _access(self) -> Access:
         control = self.config.control

@@ -177,6 +177,16 @@ class RoutineEngine:
             await self._ledger.resume(name)
         self._ring(name)
 
+    async def rename(self, old: str, new: str, move: Callable[[], None]) -> None:
+        """Give a routine another name; it is taken up by the next reload. NotFound; Refused; what `move` raises."""
+        self._known(old)
+        async with self._ledger.open():
+            await self._ledger.rename(old, new, move)
+            self._occasions.take_up()
+            if self._alarm:
+                self._alarm.set(old, None, self._clock.now())
+        self._arrivals.watch()
+
     async def hook(self, name: str, *, event: str, body: Any) -> Run:
         """Start a routine by a webhook; the same event gets the same run.
 

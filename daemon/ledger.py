@@ -165,6 +165,23 @@ class Ledger:
                     self._floors[name] = until
             await asyncio.sleep(0)
 
+    async def rename(self, old: str, new: str, move: Callable[[], None]) -> None:
+        """Give a routine another name with its history; `move` renames its file. Refused while a run is under way."""
+        await self.settle([old])
+        if active := await self.active_alone(old):
+            raise Refused(f"a run of {old} is {active[0].status} (run {active[0].id}); wait for it")
+        await self._journal.rename(old, new)
+        try:
+            move()
+        except BaseException:
+            await self._journal.rename(new, old)
+            raise
+        # Nothing is due under the old name any more; the new one is taken up when the files are read again.
+        self.routines = {name: routine for name, routine in self.routines.items() if name != old}
+        self.states = {name: state for name, state in self.states.items() if name != old}
+        for known in (self.schedules, self._keys, self._floors, self._definitions):
+            known.pop(old, None)
+
     async def pause(self, name: str, *, until: datetime | None = None, why: str | None = None) -> None:
         """Pause a routine, after what is due has been settled as things stood."""
         await self.settle([name])

@@ -49,14 +49,14 @@ class Found:
         """How to use it, in a line."""
         more = "".join(f' with {key} = "{value}"' for key, value in self.settings.items() if key == "api_key_env")
         how = f'uncomment [providers.{self.name}] in config.toml{more}, and set provider = "{self.name}"'
-        return f"{self.what} but is not used. To ask that model: {how}"
+        return f"{self.what}. To ask that model: {how}"
 
     @property
     def question(self) -> str:
         """What somebody at the terminal is asked."""
         bill = "" if self.models else " Its vendor bills each run."
         which = f"Which of {', '.join(self.models[:FEW])}?" if self.models else "Which model, as the vendor writes it?"
-        return f"{self.what} but is not used. Shall it write the reports?{bill}\n{which} A name, or Enter for no:"
+        return f"{self.what}. Shall it write the reports?{bill}\n{which} A name, or Enter for no:"
 
 
 async def at_hand(provider: str, env: Mapping[str, str], ollama: tuple[str, int] = OLLAMA) -> list[Found]:
@@ -64,13 +64,13 @@ async def at_hand(provider: str, env: Mapping[str, str], ollama: tuple[str, int]
     if provider != "offline":
         return []
     found = [
-        Found(name=name, kind=kind, what=f"${variable} is set", settings={"api_key_env": variable})
+        Found(name=name, kind=kind, what=f"${variable} is set but not used", settings={"api_key_env": variable})
         for variable, (name, kind) in KEYS.items()
         if env.get(variable)
     ]
     if (models := await _models_of(*ollama)) is not None:
         address = f"http://{ollama[0]}:{ollama[1]}/v1"
-        what, settings = "Ollama answers on this machine", {"base_url": address}
+        what, settings = "Ollama answers on this machine but is not used", {"base_url": address}
         found.append(Found(name="local", kind="open_source", what=what, settings=settings, models=models))
     return found
 

@@ -31,7 +31,7 @@ FLOORS = (
     "arrivals",
     "engine",
     "control",
-    "backup doctor drafting new transfer unit validate webhooks",
+    "backup doctor drafting new rename transfer unit validate webhooks",
     "app",
     "life",
     "banner offer",

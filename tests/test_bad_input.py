@@ -333,4 +333,5 @@ async def test_a_fault_that_stays_is_logged_once(home):
     for _ in range(2):
         assert (await home.agentctl("reload")).code == 1
     lines = (await home.agentctl("logs", "--level", "warning")).out.splitlines()
-    assert sum("routine.invalid" in line for line in lines) == 1
+    told = [line for line in lines if "routine.invalid" in line]
+    assert len(told) == len(set(told)) == 3, "both faults at the start, and the one that changed"

@@ -36,9 +36,7 @@ async def test_a_key_or_an_ollama_that_lies_about_is_told_with_how_to_use_it():
         key, local = await at_hand(
             "offline", {"OPENAI_API_KEY": "x", "MINIMAX_API_KEY": ""}, server.sockets[0].getsockname()
         )
-    assert key.announced.startswith(
-        "$OPENAI_API_KEY is set but is not used. To ask that model: uncomment [providers.gpt]"
-    )
+    assert key.announced.startswith("$OPENAI_API_KEY is set but not used. To ask that model: uncomment [providers.gpt]")
     assert 'api_key_env = "OPENAI_API_KEY"' in key.announced
     assert "Its vendor bills each run" in key.question
     assert "Ollama answers on this machine but is not used" in local.announced
@@ -161,10 +159,10 @@ async def test_at_a_terminal_it_is_asked_once_while_the_daemon_works_on(home):
     home.env["OPENAI_API_KEY"] = "sk-test"
     terminal = Terminal(home)
     await terminal.start()
-    await terminal.shows("$ANTHROPIC_API_KEY is set but is not used. Shall it write the reports?")
+    await terminal.shows("$ANTHROPIC_API_KEY is set but not used. Shall it write the reports?")
     assert (await home.agentctl("status")).code == 0, "nobody has answered yet"
     terminal.type("no\n")
-    await terminal.shows("$OPENAI_API_KEY is set but is not used. Shall it write the reports?")
+    await terminal.shows("$OPENAI_API_KEY is set but not used. Shall it write the reports?")
     terminal.type("gpt-x\n")
     await terminal.shows('now has [providers.gpt] and provider = "gpt"')
     await home.logged("definitions.reloaded")

@@ -259,6 +259,12 @@ VERBS = {
     "service": Verb(verbs.service, "install or uninstall a systemd unit, shown first", raw=True),
     "export": Verb(verbs.export, "routines with their history, for another machine, without a daemon too", raw=True),
     "import": Verb(verbs.import_, "take in what was exported elsewhere, while no daemon runs", raw=True),
+    "rename": Verb(
+        verbs.rename,
+        "give a routine another name; its history goes along",
+        ROUTINE,
+        (("to",), {"metavar": "NEW", "help": "its new name"}),
+    ),
     "reload": Verb(verbs.reload, "read config, policy and routines again"),
     "validate": Verb(verbs.validate, "check config, policy and routines, without a daemon too", raw=True),
     "doctor": Verb(verbs.doctor, "look for what is wrong here, without a daemon too", raw=True),

@@ -38,6 +38,7 @@ from daemon.control.views import (
     DoctorView,
     Page,
     ReloadView,
+    RenamedView,
     ResumedView,
     RoutineCounts,
     RoutineDetail,
@@ -159,6 +160,13 @@ async def start_run(surface: Surface, *, name: str, event: str | None = None) ->
     """Run a routine now; the same `event` again gives the same run, so a lost answer may be asked for again."""
     check_known(surface, name)
     return await _view(surface, await surface.engine.trigger(name, event=event))
+
+
+async def rename_routine(surface: Surface, *, name: str, to: str) -> RenamedView:
+    """Give a routine another name, its file and its history too."""
+    check_known(surface, name)
+    still = await surface.rename(name, to)
+    return RenamedView(routine=await show_routine(surface, name=to), named_by=still)
 
 
 async def pause_routine(surface: Surface, *, name: str, until: str | None = None) -> RoutineDetail:
@@ -290,6 +298,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/v1/routines/{name}/next", next_of_routine),
     ("GET", "/v1/routines/{name}/why", why),
     ("POST", "/v1/routines/{name}/run", start_run),
+    ("POST", "/v1/routines/{name}/rename", rename_routine),
     ("POST", "/v1/routines/{name}/pause", pause_routine),
     ("POST", "/v1/routines/{name}/resume", resume_routine),
     ("POST", "/v1/resume", resume_all),

@@ -73,6 +73,8 @@ class Surface:
     """What only the process itself knows: pid, paths, the last fault of a reload."""
     reload: Callable[[], Awaitable[ReloadView]]
     """Read config, policy and routines again; ConfigError: nothing was changed."""
+    rename: Callable[[str, str], Awaitable[list[str]]]
+    """Give a routine another name; return those that name the old one."""
     check: Callable[[], Awaitable[Sequence[CheckView]]]
     """The rows of `doctor`."""
     words: Callable[[Routine], str]

@@ -403,6 +403,16 @@ def new(call: Call) -> int:
     _agentd(["new", *rest])
 
 
+def rename(call: Call) -> int:
+    """Give a routine another name."""
+    told = call.ask("POST", f"/v1/routines/{quote(call.routine)}/rename", {"to": call.to})
+    if told is not None:
+        call.out.say(f"{call.routine} is {told['routine']['name']} now, its history too")
+        for name in told["named_by"]:
+            call.err.say(call.err.paint(f'{name} still says after = ["{call.routine}"]: change that too', YELLOW))
+    return DONE
+
+
 def resume(call: Call) -> int:
     """Let a paused routine go on, or all of them."""
     if bool(call.routine) == bool(call.all):

@@ -204,6 +204,14 @@ class WhyView(TypedDict):
     run: str | None
 
 
+class RenamedView(TypedDict):
+    """A routine under its new name."""
+
+    routine: RoutineDetail
+    named_by: list[str]
+    """Those that still come after the old name."""
+
+
 class SlotView(TypedDict):
     """What became of one slot, or of `count` slots from `first` to `last` that were not started."""
 

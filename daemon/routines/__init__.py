@@ -13,6 +13,7 @@ from daemon.routines.folder import (
     is_routine_file,
     load_folder,
     load_routine,
+    name_faults,
     routine_of,
 )
 from daemon.routines.routine import Budget, Definition, Deliver, Gate, Gather, Retry, Routine, RunSpec, Trigger
@@ -39,6 +40,7 @@ __all__ = [
     "is_routine_file",
     "load_folder",
     "load_routine",
+    "name_faults",
     "routine_of",
     "tangled",
 ]

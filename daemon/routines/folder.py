@@ -22,14 +22,14 @@ def load_routine(path: Path, *, rules: Sequence[Rule[Definition]] = ()) -> Routi
     try:
         return routine_of(read_toml(path), path, rules=rules)
     except ConfigError as error:
-        faults = _name_faults(path.name.removesuffix(".toml"), path)
+        faults = name_faults(path.name.removesuffix(".toml"), path)
         raise ConfigError(*dict.fromkeys([*faults, *error.faults])) from None
 
 
 def routine_of(data: Mapping[str, object], path: Path, *, rules: Sequence[Rule[Definition]] = ()) -> Routine:
     """Return the routine that a file there would hold; ConfigError with all its faults."""
     name = path.name.removesuffix(".toml")
-    faults = list(_name_faults(name, path))
+    faults = list(name_faults(name, path))
     try:
         definition = parse(dict(data), Definition, file=path, rules=(*RULES, *rules))
     except ConfigError as error:
@@ -39,7 +39,8 @@ def routine_of(data: Mapping[str, object], path: Path, *, rules: Sequence[Rule[D
     return Routine.model_validate(vars(definition) | {"name": name, "path": path})
 
 
-def _name_faults(name: str, path: Path) -> Iterator[Fault]:
+def name_faults(name: str, path: Path) -> Iterator[Fault]:
+    """Yield why no routine may have this name."""
     if name in RESERVED:
         yield Fault(
             file=display(path), key="", found="", problem=f'the name "{name}" is taken by agentd', hint="rename it"

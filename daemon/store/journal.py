@@ -19,6 +19,7 @@ from daemon.store.measures import Measures
 from daemon.store.occasions import Occasions
 from daemon.store.outbox import Deliveries
 from daemon.store.quarantine import Quarantine
+from daemon.store.renaming import Renaming
 from daemon.store.runstore import RunStore
 from daemon.store.slots import Claim, RoutineState, SlotRow, Slots
 from daemon.store.spending import Spending
@@ -41,6 +42,7 @@ class Journal(
     Audit,
     Measures,
     Digests,
+    Renaming,
     RunStore,
 ):
     """The record of slots, events (occasions.py), runs and steps, what they wait for (approvals.py), deliveries

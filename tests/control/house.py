@@ -255,6 +255,10 @@ async def built(
     async def reload() -> ReloadView:
         return ReloadView(added=["new"], changed=[], removed=[], faults=[])
 
+    async def rename(old: str, new: str) -> list[str]:
+        desk.routines = {new if name == old else name: each for name, each in desk.routines.items()}
+        return []
+
     async def check() -> list[CheckView]:
         return [CheckView(name="Python", state="ok", found="3.11", fix="")]
 
@@ -267,6 +271,7 @@ async def built(
         "clock": clock,
         "process": process,
         "reload": reload,
+        "rename": rename,
         "check": check,
         "words": desk.words,
         "access": lambda: Access(operators=frozenset({os.geteuid(), 0})),

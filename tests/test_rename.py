@@ -1,0 +1,102 @@
+"""A routine gets another name, and what is known of it goes along."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from daemon.errors import Refused
+from daemon.store.database import MIGRATIONS
+from daemon.store.renaming import STAYS, TABLES
+from tests.clockwork import House, at, loaded, routine
+from tests.story import Home
+
+HOURLY = '[trigger]\nevery = "1h"\n[run]\nprompt = "Say hello."\n'
+
+
+def test_every_table_that_names_a_routine_is_thought_of() -> None:
+    connection = sqlite3.connect(":memory:")
+    for file in sorted(MIGRATIONS.glob("*.sql")):
+        connection.executescript(file.read_text())
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    naming = {
+        table
+        for table in tables
+        if any(row[1] == "routine" for row in connection.execute(f"PRAGMA table_info({table})"))
+    }
+    connection.close()
+    assert naming == {*TABLES, *STAYS}
+
+
+async def test_its_past_goes_along_and_no_slot_is_lost_or_run_twice(house: House, tmp_path) -> None:
+    every = {"every": "1h", "timezone": "UTC"}
+    await house.boot(routine("old", every))
+    for hour in ("09", "10"):
+        await house.reach(f"01 {hour}:00")
+        await house.finish(*await house.journal.active())
+    house.time.move_to(at("01 11:00"))  # due, and nobody has rung yet
+    with pytest.raises(Refused, match="a run of old is queued"):
+        await house.engine.rename("old", "new", lambda: None)
+    assert house.started[-1] == "old 01 11:00", "what was due was started first"
+    await house.finish(*await house.journal.active())
+    await house.engine.rename("old", "new", lambda: None)
+    assert "old" not in house.engine.routines
+    await house.engine.reload(loaded(routine("new", every)))
+    await house.reach("01 12:00")
+    assert house.started[-1] == "new 01 12:00"
+    rows = await house.rows("new")
+    assert [row for row in rows if "01 1" in row] == ["01 10:00 ran", "01 11:00 ran", "01 12:00 ran"]
+    assert await house.rows("old") == []
+
+
+async def test_a_file_that_cannot_be_moved_leaves_everything_as_it_was(house: House) -> None:
+    await house.boot(routine("old", {"every": "1h", "timezone": "UTC"}))
+    await house.reach("01 09:00")
+    await house.finish(*await house.journal.active())
+
+    def move() -> None:
+        raise Refused("no")
+
+    with pytest.raises(Refused, match="no"):
+        await house.engine.rename("old", "new", move)
+    assert await house.rows("new") == []
+    await house.reach("01 10:00")
+    assert house.started[-1] == "old 01 10:00"
+
+
+async def test_rename_moves_the_file_the_history_and_what_was_learnt(home: Home) -> None:
+    home.routine("hello", HOURLY)
+    home.routine("chain", '[trigger]\nafter = ["hello"]\n[run]\nprompt = "x"\n')
+    await home.start()
+    assert (await home.agentctl("run", "hello")).code == 0
+    await home.agentctl("pause", "hello")
+    said = await home.agentctl("rename", "hello", "greeting")
+    assert said.code == 0, said.err
+    assert said.out.startswith("hello is greeting now")
+    assert 'chain still says after = ["hello"]' in said.err
+    assert not (home.folder / "routines/hello.toml").exists()
+    listed = {each["name"]: each for each in (await home.agentctl("list", "--json")).json["items"]}
+    assert set(listed) == {"greeting", "chain"}
+    assert (listed["greeting"]["state"], listed["greeting"]["last"]["status"]) == ("paused", "succeeded")
+    assert "no such routine" in listed["chain"]["faults"][0]["text"]
+    home.routine("other", HOURLY)
+    await home.logged("definitions.reloaded", added=["other"])
+    for words, code, says in (
+        (("nosuch", "x"), 4, "no routine 'nosuch'"),
+        (("other", "greeting"), 5, "there is a routine 'greeting' already"),
+        (("other", "hello"), 0, "other is hello now"),
+        (("greeting", "Good Day"), 5, "a routine's name is made of a-z, 0-9 and -"),
+    ):
+        said = await home.agentctl("rename", *words)
+        assert (said.code, says in said.out + said.err) == (code, True), said.err
+
+
+async def test_a_policy_that_speaks_of_the_old_name_is_changed_first(home: Home) -> None:
+    home.routine("hello", HOURLY)
+    home.write("policy.toml", 'version = 1\n[routine.hello]\nautonomy = "readonly"\n')
+    await home.start()
+    said = await home.agentctl("rename", "hello", "greeting")
+    assert said.code == 5
+    assert "policy.toml has a [routine.hello] and no [routine.greeting]; write that first" in said.err
+    assert (home.folder / "routines/hello.toml").exists()
