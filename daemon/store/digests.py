@@ -93,7 +93,8 @@ class Digests(Part):
                 (_MARK, str(stamp(until))),
             )
             connection.executemany(
-                "INSERT INTO outbox (target, options, zone, status, created, next_at) VALUES (?, ?, ?, 'pending', ?, ?)",
+                "INSERT INTO outbox (target, options, zone, status, created, next_at)"
+                " VALUES (?, ?, ?, 'pending', ?, ?)",
                 [(target, options, zone, now, now) for target in targets],
             )
 
