@@ -29,6 +29,7 @@ providers/      one file per model vendor behind one port
 money/          prices, caps, and a meter before every call
 functions/      registry, executor and discovery of what a model may call
 tools/          the functions that ship with us
+mcp/            tools of other servers
 policy/         may this call run? deny > ask > allow
 sandbox/        how a program of a tool runs: confined, limited, and gone when it is over
 injection/      does what a tool brought back give orders?

@@ -25,6 +25,7 @@ from daemon.clock import Clock, SystemClock, host_zone
 from daemon.config import Config, load_config
 from daemon.control.surface import Access, Surface
 from daemon.control.views import CheckView, ProcessView, ReloadView, fault_views, iso
+from daemon.definitions import display
 from daemon.delivery import Channel, Outbox, Targets
 from daemon.engine import RoutineEngine
 from daemon.errors import ConfigError, DaemonError, Fault
@@ -33,6 +34,7 @@ from daemon.executors import Lane, LocalExecutor
 from daemon.forget import Forgetting
 from daemon.functions import FunctionRegistry
 from daemon.log import configure
+from daemon.mcp import Servers
 from daemon.memory import Memory
 from daemon.metrics import Metrics
 from daemon.models import Json, Run, new_id
@@ -45,7 +47,7 @@ from daemon.sandbox import Ladder, settle, tenant
 from daemon.store import Alerting, Database, Journal, lock_state
 from daemon.talk import ASK, Talk, routine_of
 from daemon.timer import system_timer
-from daemon.tools import files, finish, git, http_request, script, self_info, shell, subagent, sysinfo
+from daemon.tools import files, finish, git, http_request, own, script, self_info, shell, subagent, sysinfo, web_search
 from daemon.tools import memory as memory_tools
 from daemon.webhooks import Webhooks
 
@@ -84,6 +86,8 @@ class App:
     providers: Providers
     purse: Purse
     registry: FunctionRegistry
+    own_tools: FunctionRegistry
+    servers: Servers
     engine: RoutineEngine
     executor: LocalExecutor
     targets: Targets
@@ -95,6 +99,8 @@ class App:
     """Who holds the leases of this process."""
     reload_fault: str | None = None
     webhooks: Webhooks
+    _told: frozenset[Fault] = frozenset()
+    """What is wrong with routines, as the log knows it."""
     _retired: list[Providers]
     tasks: asyncio.TaskGroup
     """What runs beside everything else, while the daemon serves."""
@@ -115,6 +121,7 @@ class App:
         try:
             workspace = _workspace(place)
             app._open_log()
+            app.own_tools = own.load(config)
             app.policy = app._read_policy(config)
             secret = config.hooks_secret()
             app.targets = app._read_targets(config)
@@ -131,6 +138,7 @@ class App:
                 app.providers.get(config.provider)  # a missing key is told at start, not at 08:30
                 app.purse = Purse(app.journal, clock=app.clock, zone=lambda: app.zone, config=lambda: app.config)
                 app.registry = app._tools()
+                app.servers = Servers(config.mcp, app.registry, secret=app._server_key)
                 app.outbox = app._outbox()
                 most, now = config.daemon.max_concurrent, app.clock.now
                 app.executor = LocalExecutor(app._live, max_concurrent=most, clock=now, lane_of=app._lane_of)
@@ -180,6 +188,7 @@ class App:
         )
 
     async def _close(self) -> None:
+        await self.servers.close()
         await self.ladder.close()
         self.events.close()
         await self.memory.close()
@@ -203,7 +212,23 @@ class App:
             place.log_file.parent,
             place.socket,
         )
-        return Policy.load(config.policy_path, workspace=config.workspace_path(place.state), private=private)
+        workspace = config.workspace_path(place.state)
+        return Policy.load(config.policy_path, workspace=workspace, private=private, tools=self.own_tools.names())
+
+    def tell(self, faults: Sequence[Fault]) -> None:
+        """Log what is wrong with routines, each fault once for as long as it is there."""
+        for fault in faults:
+            if fault not in self._told:
+                log.warning("routine.invalid", fault=str(fault))
+        self._told = frozenset(faults)
+
+    def _server_key(self, name: str) -> str | None:
+        return self._known_secret(self.config.key_of(f"mcp.{name}", self.config.mcp[name], self.place.env))
+
+    def _known_secret(self, key: str | None) -> str | None:
+        if key:
+            self.secrets.add(key)
+        return key
 
     def _read_targets(self, config: Config) -> Targets:
         """Return where reports may go; ConfigError if the address of one is missing."""
@@ -254,6 +279,17 @@ class App:
         memory_tools.register(registry, self.memory)
         self_info.register(registry, self.describe, self.describe_routine)
         subagent.register(registry, lambda: self.delegation)
+        search = self.config.search
+        if search.kind:
+            key = self._known_secret(self.config.key_of("search", search, self.place.env))
+            web_search.register(registry, search.kind, base_url=search.base_url, key=key)
+        try:
+            registry.adopt(self.own_tools)
+        except ValueError as error:
+            file = display(self.config.file)
+            raise ConfigError(
+                Fault(file=file, key="tools", found="", problem=str(error), hint="rename yours")
+            ) from None
         return registry
 
     @property
@@ -462,7 +498,6 @@ class App:
             self.providers = providers
         self.executor.allow(config.daemon.max_concurrent)
         self.zone = ZoneInfo(config.timezone or host_zone())
-        told = {fault for error in self.engine.faults.values() for fault in error.faults}
         changes = await self.engine.reload(loaded, zone=self.zone.key)
         try:
             await self.webhooks.open(self.tasks)
@@ -472,9 +507,7 @@ class App:
         faults = [fault for error in loaded.faults.values() for fault in error.faults]
         if changes or config != old:
             log.info("definitions.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed)
-        for fault in faults:
-            if fault not in told:  # and not again whenever another file changes
-                log.warning("routine.invalid", fault=str(fault))
+        self.tell(faults)
         return {
             "added": list(changes.added),
             "changed": list(changes.changed),

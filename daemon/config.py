@@ -282,6 +282,49 @@ User: TypeAlias = Annotated[int, BeforeValidator(_user), Field(ge=0)]
 Group: TypeAlias = Annotated[int, BeforeValidator(_group), Field(ge=0)]
 
 
+class McpConfig(Table):
+    """One MCP server, whose tools are called `NAME__tool`: a command that is started, or an address."""
+
+    command: Items[Name] = ()
+    """The program and its words; it runs with your rights, with PATH and HOME and what is given here."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """More of its environment."""
+    pass_env: Items[Name] = ()
+    """Variables of agentd's own environment that it gets too, such as a key."""
+    cwd: Name | None = None
+    """The folder it runs in; by default that of agentd."""
+    url: Annotated[str, AfterValidator(_address)] | None = None
+    """Where it answers by streamable HTTP."""
+    api_key_file: Name | None = None
+    """With `url`: a file (yours, 0600) with the token that is sent along."""
+    api_key_env: Name | None = None
+    """Likewise an environment variable."""
+    timeout: SomeDuration = timedelta(minutes=1)
+    """For one call."""
+
+
+class ToolsConfig(Table):
+    """Tools of your own: Python functions, which run inside agentd with all its rights."""
+
+    files: Items[Name] = ()
+    """Files of the folder `tools` beside this file; the public functions of each are tools."""
+    packages: Items[Name] = ()
+    """Entry points of the group agentd.tools, by name, of packages that are installed."""
+
+
+class SearchConfig(Table):
+    """What the tool web_search asks."""
+
+    kind: Literal["tavily", "searxng"] | None = None
+    """Tavily, or a SearXNG of your own; without it there is no such tool."""
+    base_url: Annotated[str, AfterValidator(_address)] | None = None
+    """Kind searxng: where it answers; it has to have the format json enabled."""
+    api_key_file: Name | None = None
+    """Kind tavily: a file (yours, 0600) with the key."""
+    api_key_env: Name | None = None
+    """Likewise an environment variable."""
+
+
 class AskConfig(Table):
     """What answers `agentctl ask`."""
 
@@ -428,6 +471,9 @@ class Config(Table):
     budget: BudgetConfig = BudgetConfig()
     daemon: DaemonConfig = DaemonConfig()
     ask: AskConfig = AskConfig()
+    tools: ToolsConfig = ToolsConfig()
+    search: SearchConfig = SearchConfig()
+    mcp: dict[str, McpConfig] = Field(default_factory=dict)
     control: ControlConfig = ControlConfig()
     incidents: IncidentsConfig = IncidentsConfig()
     digest: DigestConfig = DigestConfig()
@@ -537,6 +583,20 @@ class Config(Table):
             problem, hint = "the environment variable it names is not set", "export it where agentd starts"
             raise ConfigError(Fault(file=file, key=f"{key}_env", found="", problem=problem, hint=hint))
         return target.url if what == "url" else None
+
+    def key_of(self, key: str, table: McpConfig | SearchConfig, env: Mapping[str, str]) -> str | None:
+        """Return the key that a table names by a file or a variable; None if it names none; ConfigError."""
+        file = display(self.file)
+        if table.api_key_file:
+            path = self.folder / Path(table.api_key_file).expanduser()
+            _refuse_if_open(path, file, f"{key}.api_key_file")
+            return _key_in(path, file, f"{key}.api_key_file").get_secret_value()
+        if table.api_key_env:
+            if value := env.get(table.api_key_env, "").strip():
+                return value
+            problem, hint = "the environment variable it names is not set", "export it where agentd starts"
+            raise ConfigError(Fault(file=file, key=f"{key}.api_key_env", found="", problem=problem, hint=hint))
+        return None
 
     def hooks_secret(self) -> SecretStr | None:
         """Return the secret that webhooks are signed with; None if they need no signature; ConfigError."""
@@ -665,6 +725,25 @@ def _digests_go_somewhere(config: Config) -> Iterator[Conflict]:
             yield Conflict(f"digest.to[{index}]", "no such target, or one that takes a path", name, hint)
 
 
+def _sound_servers(config: Config) -> Iterator[Conflict]:
+    for name, server in config.mcp.items():
+        key = dotted("mcp", name)
+        if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,29}", name):
+            yield Conflict(key, "a server's name is made of a-z, 0-9 and -, at most 30 of them", name)
+        if bool(server.command) == bool(server.url):
+            yield Conflict(key, "needs either a command or a url", hint='like command = ["uvx", "mcp-server-time"]')
+        if server.command and (server.api_key_file or server.api_key_env):
+            yield Conflict(key, "a key is sent only to a url", hint="pass_env gives a command a variable of agentd's")
+
+
+def _search_complete(config: Config) -> Iterator[Conflict]:
+    search = config.search
+    if search.kind == "searxng" and search.base_url is None:
+        yield Conflict("search.base_url", "is missing", hint='like "http://127.0.0.1:8888"')
+    if search.kind == "tavily" and not (search.api_key_file or search.api_key_env):
+        yield Conflict("search.api_key_file", "is missing", hint="tavily needs a key: api_key_file or api_key_env")
+
+
 def _only_signed_from_afar(config: Config) -> Iterator[Conflict]:
     if config.listen.hooks and not config.hooks.secret_file:
         hint = "set hooks.secret_file"
@@ -704,6 +783,8 @@ RULES = (
     Rule(("targets.*",), _sound_targets),
     Rule(("digest.to", "targets.*"), _digests_go_somewhere),
     Rule(("listen.hooks", "hooks.secret_file"), _only_signed_from_afar),
+    Rule(("mcp.*",), _sound_servers),
+    Rule(("search.kind", "search.base_url"), _search_complete),
     Rule(("incidents.to", "targets.*"), _alerts_go_somewhere),
     Rule(("providers.*.kind", "providers.*.options"), _options_of_others),
     Rule(("memory.embedder", "memory.model", "memory.base_url", "memory.model_file"), _embedder_complete),

@@ -26,6 +26,7 @@ from daemon.delivery import Outbox, Targets
 from daemon.errors import DaemonError, OverBudget, ProviderError
 from daemon.events import Events
 from daemon.functions import FunctionRegistry, ToolExecutor
+from daemon.mcp import Servers
 from daemon.memory import Memory, Segment
 from daemon.memory.memory import Briefing
 from daemon.memory.tokens import estimate
@@ -88,6 +89,7 @@ class Rooms(Protocol):
     outbox: Outbox
     approvals: Approvals
     talk: Talk
+    servers: Servers
 
 
 class _PolicyInForce:
@@ -154,6 +156,7 @@ class RunHost:
     async def routine_of(self, run: Run) -> Routine:
         """Return the routine as the run began it; DaemonError if another version wrote what this one cannot read."""
         if known := self._begun.get(run.definition):  # the name of a definition is the hash of its text
+            await self._rooms.servers.ready(_tools_of(known))
             return known
         try:
             routine = Routine.restore(await self.journal.definition(run.definition))
@@ -163,6 +166,7 @@ class RunHost:
         if len(self._begun) >= BEGUN:
             self._begun.clear()
         self._begun[run.definition] = routine
+        await self._rooms.servers.ready(_tools_of(routine))
         return routine
 
     def hands_for(self, run: Run, routine: Routine) -> Hands:
@@ -365,3 +369,8 @@ def _tell_if_lost(kept: asyncio.Future[None]) -> None:
     """Log why a run was not archived: it has ended as it did all the same."""
     if not kept.cancelled() and (error := kept.exception()):
         log.error("memory.not_archived", exc_info=error)
+
+
+def _tools_of(routine: Routine) -> list[str]:
+    """Return the names and patterns of tools that a routine speaks of."""
+    return [*routine.run.tools, *(each.tool for each in routine.gather)]

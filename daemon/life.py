@@ -54,9 +54,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         ]
         await app.memory.seed(app.seeds())
         loaded = await app.definitions(app.config)
-        for error in loaded.faults.values():
-            for fault in error.faults:
-                log.warning("routine.invalid", fault=str(fault))
+        app.tell([fault for error in loaded.faults.values() for fault in error.faults])
         await app.engine.load(loaded)
         app.executor.hold(run for run in await app.journal.active() if run.status is Status.WAITING)
         # what an earlier process left goes first: it has waited longest

@@ -18,6 +18,7 @@ from daemon.places import find_state, looked_at, user_home
 from daemon.policy import Policy
 from daemon.providers import create_provider
 from daemon.routines import Routine, against, load_folder
+from daemon.tools import own
 
 # The tools that ship with us; a test compares them with those of a real daemon, which is too much to start for a check.
 TOOLS = frozenset(
@@ -73,7 +74,13 @@ def examine(file: Path, *, env: Mapping[str, str], state: Path, tools: Collectio
         config, providers, targets = _rest_of(file)
     policy = None
     try:
-        policy = Policy.load(config.policy_path, workspace=config.workspace_path(state))
+        mine = own.load(config).names() + (["web_search"] if config.search.kind else [])
+    except ConfigError as error:
+        mine, tools = [], None  # which tools there are is not known
+        found.faults += error.faults
+    tools = tools and {*tools, *mine}
+    try:
+        policy = Policy.load(config.policy_path, workspace=config.workspace_path(state), tools=mine)
         found.checked.append(_near(config.policy_path))
     except ConfigError as error:
         found.faults += error.faults

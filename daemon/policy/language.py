@@ -51,6 +51,10 @@ TOOLS: Mapping[str, Tool] = {
     "sysinfo": Tool(),
     "self_info": Tool(),
     "finish": Tool(),
+    "skill": Tool(),
+    "web_search": Tool(sends=True),
+    "routine": Tool(changes=True),
+    "config": Tool(changes=True),
     "subagent": Tool(),  # what it does is judged call by call, by the rules of whom it works for
 }
 # Programs that run whatever they are told to: a rule that allows one of them by name alone allows everything.

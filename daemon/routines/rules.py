@@ -199,7 +199,9 @@ def _unknown_targets(routine: Definition, known: Collection[str]) -> Iterator[Co
 def _unknown_tools(routine: Definition, known: Collection[str]) -> Iterator[Conflict]:
     named = [(f"gather[{index}].tool", gather.tool) for index, gather in enumerate(routine.gather)]
     named += [
-        (f"run.tools[{index}]", tool) for index, tool in enumerate(routine.run.tools) if not set(tool) & set("*?[")
+        (f"run.tools[{index}]", tool)
+        for index, tool in enumerate(routine.run.tools)
+        if not set(tool) & set("*?[") and "__" not in tool
     ]
     for key, tool in named:
         if tool not in known:

@@ -1,0 +1,91 @@
+"""Tools of the user's own: functions of files beside config.toml, and of installed packages that config.toml names.
+
+They run inside the daemon with all its rights, so their files must be as safe from others as the config is. Which of
+them an agent may call says the policy, like for any tool.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daemon.definitions import did_you_mean, display
+from daemon.errors import ConfigError, Fault
+from daemon.functions import FunctionRegistry, auto_discover_and_register
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+    from types import ModuleType
+
+    from daemon.config import Config
+
+GROUP = "agentd.tools"
+
+
+def load(config: Config) -> FunctionRegistry:
+    """Return what the files and packages of `[tools]` hold; ConfigError with every one that cannot be used."""
+    registry, faults = FunctionRegistry(), list[Fault]()
+    folder = config.folder / "tools"
+    for place, name in enumerate(config.tools.files):
+        key = f"tools.files[{place}]"
+        try:
+            _register(registry, _module(folder / Path(name).expanduser()))
+        except Exception as error:  # noqa: BLE001  whatever a file of the user's raises while it is imported
+            faults.append(_fault(config, key, name, error))
+    known = {each.name: each for each in _installed()} if config.tools.packages else {}
+    for place, name in enumerate(config.tools.packages):
+        key = f"tools.packages[{place}]"
+        if name not in known:
+            problem = f"no installed package has the entry point {GROUP}:{name}"
+            faults.append(
+                Fault(file=display(config.file), key=key, found=name, problem=problem, hint=did_you_mean(name, known))
+            )
+            continue
+        try:
+            _register(registry, known[name].load())
+        except Exception as error:  # noqa: BLE001  likewise
+            faults.append(_fault(config, key, name, error))
+    if faults:
+        raise ConfigError(*faults)
+    return registry
+
+
+def _installed() -> Sequence[EntryPoint]:
+    from importlib.metadata import entry_points
+
+    return tuple(entry_points(group=GROUP))
+
+
+def _register(registry: FunctionRegistry, thing: Any) -> None:
+    if not auto_discover_and_register(registry, [thing]):
+        raise ValueError("holds no public function that could be a tool")
+
+
+def _module(path: Path) -> ModuleType:
+    """Import a file, under a name that shadows nothing."""
+    for each in (path.parent, path):
+        status = each.stat()
+        if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022:
+            raise PermissionError(f"others may change {each}, and so what agentd does: chmod go-w it")
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    name = f"agentd_tools_{path.stem}"
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError("is not a Python file")
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pydantic look their modules up there
+    spec.loader.exec_module(module)
+    return module
+
+
+def _fault(config: Config, key: str, found: str, error: Exception) -> Fault:
+    words = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, FileNotFoundError):
+        words = f"there is no such file in {config.folder / 'tools'}"
+    elif not isinstance(error, (ValueError, PermissionError)):
+        words = f"{type(error).__name__}: {words}"
+    return Fault(file=display(config.file), key=key, found=found, problem=f"cannot be used as a tool: {words}")
