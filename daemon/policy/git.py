@@ -142,7 +142,25 @@ def _git(words: Sequence[Word]) -> Usage:
     operands = [word.text for word in program.parsed(rest).operands]
     # without a revision shortlog would read a log from standard input, there being no terminal
     head = ("HEAD",) if rest[0].text == "shortlog" and not operands else ()
-    return Usage(("git", *usage.argv, *head), files=tuple(path for each in operands if (path := _path_in(each))))
+    argv = usage.argv
+    if rest[0].text in _SHOWING:
+        end = argv.index("--") if "--" in argv else len(argv)
+        argv = (*(_as_commit(each) if each in operands else each for each in argv[:end]), *argv[end:])
+    return Usage(("git", *argv, *head), files=tuple(path for each in operands if (path := _path_in(each))))
+
+
+# These show whatever object an id stands for: also a file's text, past every rule on paths.
+_SHOWING = ("show", "diff")
+_ID = re.compile(r"[0-9a-f]{4,64}")
+
+
+def _as_commit(operand: str) -> str:
+    """Return a revision so that ids in it can only be those of commits."""
+    if re.search(r"\^\{(?:blob|object)?\}", operand):
+        raise Unreadable(f"git: {operand} may be a file without its name", "write COMMIT:PATH")
+    return "".join(
+        f"{each}^{{commit}}" if _ID.fullmatch(each) else each for each in re.split(r"(\.{2,3}|^\^)", operand)
+    )
 
 
 def _path_in(operand: str) -> str:

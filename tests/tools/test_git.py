@@ -134,6 +134,30 @@ async def test_what_the_policy_forbids_to_read_is_not_shown_as_a_change_either(l
     assert "+seen" in (await look("show", repository=str(folder))).text
 
 
+async def test_a_file_is_not_shown_by_the_id_of_its_text(look: Look, elsewhere: Path) -> None:
+    folder = repository(elsewhere / "a", "first")
+    (folder / "server.key").write_text("CANARY\n")
+    for words in ("add .", "-c user.name=a -c user.email=a@example.invalid commit -qm second"):
+        subprocess.run(["git", "-C", str(folder), *words.split()], check=True)
+
+    def id_of(name: str) -> str:
+        return subprocess.check_output(["git", "-C", str(folder), "rev-parse", name], text=True).strip()
+
+    blob, empty, commit = id_of("HEAD:server.key"), id_of("HEAD:.gitattributes"), id_of("HEAD")
+    for words in (
+        f"show {blob}",
+        f"show {blob[:8]}",
+        f"diff {empty} {blob}",
+        f"diff {empty}..{blob}",
+        f"diff {blob} HEAD",
+    ):
+        result = await look(words, repository=str(folder))
+        assert not result.ok and "CANARY" not in result.text, words
+    assert not (await look(f"show {blob}^{{blob}}", repository=str(folder))).ok
+    for command in (f"show {commit[:8]}", f"diff {commit[:8]}~1..{commit}", f"show {commit}:notes.md"):
+        assert (await look(command, repository=str(folder))).ok, command
+
+
 @pytest.mark.parametrize("name", ["HEAD", "config"])
 async def test_a_file_that_never_ends_holds_nobody_up(look: Look, elsewhere: Path, name: str) -> None:
     folder = repository(elsewhere / "a", "first")
