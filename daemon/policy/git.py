@@ -30,7 +30,7 @@ git diff       TEXT*
 git show       TEXT*
                COMMITS PRETTY CHANGES -t -c
 git shortlog   TEXT*
-               COMMITS -nsec -w?WORD --summary --numbered --email --group=TEXT --format=FORMAT
+               COMMITS -nsec -w?WORD --summary --numbered --email --group=TEXT --format=LOG
 git rev-list   TEXT*
                COMMITS PRETTY --count --objects --disk-usage[=WORD] --timestamp --quiet
 git rev-parse  TEXT*
@@ -50,11 +50,11 @@ git blame      TEXT+
 git branch     TEXT*
                REFS -r --all --remotes --show-current --verbose --abbrev=NUM --no-abbrev
 git tag        TEXT*
-               REFS -l -n?NUM
+               REFS -n?NUM
 git remote
                -v --verbose
 git stash      TEXT
-               -n:NUM -NUM --oneline --format=FORMAT --pretty[=FORMAT] --date=TEXT --max-count=NUM
+               -n:NUM -NUM --oneline --format=LOG --pretty[=LOG] --date=TEXT --max-count=NUM
 """
 _FRAGMENTS = {
     "COMMITS": """
@@ -66,7 +66,7 @@ _FRAGMENTS = {
         --simplify-by-decoration --simplify-merges --full-history --dense --sparse --ancestry-path --walk-reflogs
         --date=TEXT""",
     "PRETTY": """
-        --oneline --pretty[=FORMAT] --format=FORMAT --abbrev-commit --no-abbrev-commit --abbrev=NUM --graph
+        --oneline --pretty[=LOG] --format=LOG --abbrev-commit --no-abbrev-commit --abbrev=NUM --graph
         --decorate[=WORD] --no-decorate --source --parents --children --relative-date --no-notes --encoding=WORD
         --follow --color[=WORD] --no-color --expand-tabs[=NUM] --no-expand-tabs --log-size""",
     "CHANGES": """
@@ -81,7 +81,7 @@ _FRAGMENTS = {
         --inter-hunk-context=NUM --function-context --exit-code --quiet --no-prefix --src-prefix=TEXT
         --dst-prefix=TEXT --no-ext-diff --no-textconv --cc --ws-error-highlight=WORD""",
     "REFS": """
-        -ai -v --list --sort=TEXT --format=FORMAT --contains=TEXT? --no-contains=TEXT? --merged=TEXT?
+        -ail -v --list --sort=TEXT --format=LOG --contains=TEXT? --no-contains=TEXT? --merged=TEXT?
         --no-merged=TEXT? --points-at=TEXT --color[=WORD] --no-color --column[=WORD] --no-column --ignore-case
         --omit-empty""",
 }

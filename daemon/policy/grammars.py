@@ -303,6 +303,8 @@ def _ip(words: Sequence[Word]) -> Usage:
     while rest and rest[0].startswith("-"):
         if rest.pop(0) not in _IP_OPTIONS:
             raise Unreadable("ip: this option is not known here to change nothing", f"ip takes {_IP_SYNOPSIS}")
+    if rest[1:2] == ["s"] and not rest[0].startswith("l"):  # of a link it would mean `set`
+        rest[1] = "show"
     if not rest or rest.pop(0) not in _IP_OBJECTS or (rest and rest.pop(0) not in _IP_VERBS):
         raise Unreadable("ip shows addresses, routes and links here, and changes nothing", f"ip takes {_IP_SYNOPSIS}")
     if not all(_IP_WORD.fullmatch(text) and not text.startswith("-") for text in rest):

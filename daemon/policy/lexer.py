@@ -181,6 +181,8 @@ RESERVED = listed("""
 _NAME = re.compile(r"[A-Za-z0-9_./+\-\[][A-Za-z0-9_./+\-]*")
 # A tilde is bash's at the start of a word and in what looks like an assignment; within HEAD~1 it is a letter.
 _TILDE_IS_PLAIN = re.compile(r"[A-Za-z0-9_.^/@\-]")
+# git's HEAD@{1} and @{upstream}: without a comma or .. in it bash leaves {…} as it is.
+_BRACED = re.compile(r"@\{[A-Za-z0-9_-]+\}")
 _REDIRECT = re.compile(r"([0-9]*)(>>|>\||>&|>|<<<|<<|<>|<&|<)")
 _ESCAPED_WORD = re.compile(r"\\([()!])(?=[ \n;|]|$)")
 
@@ -324,6 +326,9 @@ class _Reader:
             if match := _NOT_LITERAL.search(inside):
                 self._refuse(match[0][-1], instead="put the text in single quotes, where everything is literal")
             return _ESCAPED.sub(r"\1", inside), True, False
+        if char == "{" and self.at > start and (match := _BRACED.match(self.line, self.at - 1)):
+            self.at = match.end()
+            return match[0][1:], False, False
         if char == "#" and self.at > start:
             self.at += 1
             return char, False, False

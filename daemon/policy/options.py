@@ -40,7 +40,8 @@ _KINDS = {
         "WIDTH": r"\d{1,4}",  # a wider line would only flood the output
         "WORD": r"[A-Za-z0-9_.,:=+-]*",
         "KEY": r"[0-9.,bdfgiMhnRrV]+",
-        "FORMAT": r"(?!.*%[^A-Za-z%]*\d{4})(?!.*%[-+ ]?G).*",  # no wide fields, no signatures (git runs gpg for %G?)
+        "FORMAT": r"(?!.*%[^A-Za-z%]*\d{4}).*",  # no wide fields
+        "LOG": r"(?!.*%[^A-Za-z%]*\d{4})(?!.*%[-+ ]?G).*",  # nor signatures: git runs gpg for %G?
         "DATE": r"(?!.*TZ=).*",  # TZ="…" in a date names a file to read
         "MOUNT": r"/?[A-Za-z0-9_./ -]*",  # where a file system is mounted: looked up, not read
         "DEVICE": r"/dev/[A-Za-z0-9_/-]+",

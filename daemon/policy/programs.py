@@ -170,7 +170,7 @@ lsblk       DEVICE*
             --noheadings --output=WORD --output-all --paths --pairs --raw --inverse --scsi --sort=WORD --tree[=WORD]
             --topology --zoned --noempty --width=WIDTH
 dmesg
-            -deHkLPprtTuxJS -f:WORD -l:WORD -s:NUM --color[=WORD] --ctime --decode --facility=WORD --force-prefix
+            -deHkPprtTuxJS -L?WORD -f:WORD -l:WORD -s:NUM --color[=WORD] --ctime --decode --facility=WORD --force-prefix
             --human --json --kernel --level=WORD --nopager --notime --noescape --raw --reltime --show-delta
             --since=DATE --syslog --time-format=WORD --until=DATE --userspace --buffer-size=NUM
 id          WORD*
@@ -190,7 +190,7 @@ ss          TEXT*
             --sctp --udp --dccp --raw --unix --tipc --vsock --xdp --mptcp --bpf --context --contexts --family=WORD
             --query=WORD --socket=WORD --tipcinfo --inet-sockopt
 journalctl  MATCH*
-            -krxaqem -b?WORD -n?COUNT -N -NUM -S:DATE -U:DATE -u:UNIT -t:TEXT -p:WORD -g:TEXT -o:WORD -c:TEXT -F:WORD
+            -krxaqeml -b?WORD -n?COUNT -N -NUM -S:DATE -U:DATE -u:UNIT -t:TEXT -p:WORD -g:TEXT -o:WORD -c:TEXT -F:WORD
             --system --user --merge --since=DATE --until=DATE --cursor=TEXT --after-cursor=TEXT --boot[=WORD]
             --unit=UNIT --user-unit=UNIT --identifier=TEXT --priority=WORD --facility=WORD --grep=TEXT
             --case-sensitive[=WORD] --dmesg --output=WORD --output-fields=WORD --lines[=COUNT] --reverse --show-cursor
@@ -329,7 +329,8 @@ def _nobody_elses_record(parsed: Parsed) -> None:
 
 _SS_WORD = re.compile(
     r"state|exclude|all|connected|synchronized|bucket|big|established|syn-sent|syn-recv|fin-wait-[12]|time-wait|closed"
-    r"|close-wait|last-ack|listening|listen|closing|sport|dport|and|or|not|[=!<>]=?|eq|ne|lt|le|gt|ge|[()]|:\d{1,5}"
+    r"|close-wait|last-ack|listening|listen|closing|sport|dport|src|dst|and|or|not|[=!<>]=?|eq|ne|lt|le|gt|ge|[()]"
+    r"|:\d{1,5}|\d{1,3}(?:\.\d{1,3}){3}(?:/\d{1,2})?(?::\d{1,5})?"
 )
 
 

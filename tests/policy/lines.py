@@ -39,6 +39,15 @@ ip route show default
 ip -s link show lo
 ip -j addr | jq length
 ss -tln 'sport = :22'
+ss -tn dst 10.0.0.1
+stat -c '%U:%G %a' src
+date +%G-W%V
+git log -1 HEAD@{0}
+git branch -l
+ip a s
+ip -br a s up
+dmesg -L=never
+journalctl -l -n 1
 git branch --merged
 git branch --no-merged HEAD --list
 git rev-list --all --count
@@ -295,6 +304,9 @@ jq -n 'range(999999)|range(999999)'
 jq -n '"x"*9999*9999'
 journalctl -nf
 ss 'src = example.org'
+ip l s lo up
+git log --format=%G?
+git log HEAD@{a,b}
 bash -c ls
 dash -c ls
 zsh -c ls
