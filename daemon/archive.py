@@ -55,6 +55,10 @@ def segments(goal: str, steps: Iterable[Step], now: datetime) -> list[Segment]:
     return result
 
 
+def _is_note(line: str) -> bool:
+    return len(line) > 2 and line[0] == line[-1] == "*" and line[1] != "*"
+
+
 def _ends_of(text: str) -> str:
     if len(text) <= RESULT_CHARACTERS:
         return text
@@ -71,5 +75,8 @@ def conversation_item(run: Run, reply: Reply, summary: str = "") -> str:
 
 
 def _first_line(text: str) -> str:
-    line = next((line.strip("# ").strip() for line in text.splitlines() if line.strip("# ").strip()), "")
+    """Return the first line that says something: no heading, no note in italics, no ruled line, if there is another."""
+    lines = [line.strip() for line in text.splitlines() if line.strip("#*|- \t")]
+    telling = (each for each in lines if not each.startswith(("#", "|", "```")) and not _is_note(each))
+    line = next(telling, lines[0] if lines else "").strip("# ")
     return line if len(line) <= LINE_CHARACTERS else f"{line[:LINE_CHARACTERS]}…"

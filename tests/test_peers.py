@@ -32,7 +32,10 @@ async def test_a_slot_thirteen_seconds_into_a_restart_is_not_lost(house: House) 
 
 
 async def test_three_days_down_leave_a_row_for_every_slot_and_one_run(house: House) -> None:
-    """OC#12744, OC#10596; and not a run for each of them: OC#42640, OC#101988, OC PR#102623."""
+    """OC#12744, OC#10596; and not a run for each of them: OC#42640, OC#101988, OC PR#102623.
+
+    Nor one for each restart that the run itself causes: OC#46287.
+    """
     await house.boot(routine())
     await house.crash()
     await house.reach("04 10:00")
