@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
+import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +116,37 @@ def _by_and_by(app: App) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         workspace = app.config.workspace_path(app.place.state)
         yield "memory mirror", Mirror(app.memory, workspace, app.journal, clock=app.clock.now).run()
     yield "sandbox", app.ladder.climb()
+    yield "doctor", _examine(app)
+
+
+async def _examine(app: App) -> None:
+    """Look once for what is wrong with the installation; whoever reads the log need not have asked.
+
+    In a process of its own: what it loads, the daemon may never need. Not at once: others want the processor now.
+    """
+    await asyncio.sleep(_SETTLED)
+    words = (sys.executable, "-m", "daemon.main", "doctor", "--json")
+    places = ("--config", os.fspath(app.config.file), "--state", os.fspath(app.place.state))
+    pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(*words, *places, stdin=none, stdout=pipe, stderr=none)
+    try:
+        said, _ = await process.communicate()
+    except asyncio.CancelledError:
+        process.kill()
+        raise
+    try:
+        checks = json.loads(said)["checks"]
+    except (ValueError, KeyError):
+        log.warning("doctor.unwell", exit=process.returncode)
+        return
+    for row in checks:
+        if row["state"] != "ok":
+            say = log.warning if row["state"] == "fail" else log.info
+            say("doctor.found", check=row["name"], state=row["state"], found=row["found"], fix=row["fix"])
+
+
+# Seconds after the start: a daemon that is stopped again at once was not meant to be looked at.
+_SETTLED = 10.0
 
 
 async def _open_to_the_network(app: App, tasks: asyncio.TaskGroup) -> PublicServer | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.delivery.base import Progress
 from daemon.delivery.letter import Letter, compose
-from daemon.delivery.markup import plain, some_parts
+from daemon.delivery.markup import beginning, plain, some_parts
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt, Status
 
@@ -119,13 +119,13 @@ def _messages(letter: Letter, run: str, plugin: Any, form: str) -> list[_Message
     def size(text: str) -> int:
         return len(rendered(text))
 
-    if size(source) <= limit:
+    if len(source) <= 2 * limit and size(source) <= limit:
         return [_Message(title=title, body=rendered(source))]
     if plugin.attachment_support:
         told = "\n\n*(The whole report is attached.)*"
         room = min(_BEGINNING, limit - len(told))
-        beginning = some_parts(source, room, size=size)[0]
-        return [_Message(title=title, body=rendered(beginning + told), attached=letter.markdown)]
+        begin = beginning(source, room, size=size)
+        return [_Message(title=title, body=rendered(begin + told), attached=letter.markdown)]
     pieces = some_parts(source, limit - len(_numbered(99, 99)), size=size, run=run)
     return [
         _Message(title=title, body=rendered(piece + _numbered(number, len(pieces))))

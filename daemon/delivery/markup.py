@@ -87,12 +87,25 @@ def parts(text: str, limit: int, size: Callable[[str], int] = len) -> list[str]:
     Between paragraphs if that fills half a piece, else between lines, else between words, else anywhere. Code that is
     cut is closed and opened again.
     """
+    found, rest = _first_parts(text, limit, size, None)
+    return [*found, rest] if rest or not found else found
+
+
+def beginning(text: str, limit: int, size: Callable[[str], int] = len) -> str:
+    """Return the first part."""
+    found, rest = _first_parts(text, limit, size, 1)
+    return found[0] if found else rest
+
+
+def _first_parts(text: str, limit: int, size: Callable[[str], int], most: int | None) -> tuple[list[str], str]:
+    """Return the first parts of a text that is too long, and the rest: to measure what nobody gets may take long."""
     found: list[str] = []
     rest = text.strip("\n")
-    while rest and size(rest) > limit:
+    # nothing is measured as less than half of what it is, so much of a long text need not be measured at all
+    while rest and (len(rest) > 2 * limit + 100 or size(rest) > limit) and (most is None or len(found) < most):
         piece, rest = _cut(rest, limit, size)
         found.append(piece)
-    return [*found, rest] if rest or not found else found
+    return found, rest
 
 
 # A chat that gets more messages than that at a time is no place to read in.
@@ -101,10 +114,10 @@ MOST_PARTS = 10
 
 def some_parts(text: str, limit: int, *, size: Callable[[str], int] = len, run: str = "") -> list[str]:
     """Return the parts of a text, or the first ones of very many with a word on the rest."""
-    found = parts(text, limit, size)
-    if len(found) <= MOST_PARTS:
-        return found
-    left = sum(map(len, found[MOST_PARTS - 1 :]))
+    found, rest = _first_parts(text, limit, size, MOST_PARTS)
+    if not rest or (len(found) < MOST_PARTS and size(rest) <= limit):
+        return [*found, rest] if rest or not found else found
+    left = len(rest) + sum(map(len, found[MOST_PARTS - 1 :]))
     told = f"(Another {left} characters do not fit here." + (f" `agentctl inspect {run}` shows them.)" if run else ")")
     return [*found[: MOST_PARTS - 1], told]
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from daemon.doctor.confinement import Confinement, check_sandbox
 from daemon.doctor.rights import Holding
+from daemon.doctor.upkeep import Upkeep
+from daemon.doctor.upkeep import rows as upkeep_rows
 from daemon.doctor.vendors import VendorFacts
 from daemon.errors import Fault
 
@@ -86,6 +88,7 @@ class Installation:
     """Whether that is one that locks badly."""
     free: int = 10**10
     confinement: Confinement = field(default_factory=Confinement)
+    upkeep: Upkeep = field(default_factory=Upkeep)
     socket: Path = Path("agentd.sock")
     socket_found: str = "nothing"
     """nothing, daemon, dead or blocked"""
@@ -283,6 +286,11 @@ def check_clock(found: Installation) -> Iterator[Check]:
         yield Check(name="clock", state="ok", found=text)
 
 
+def check_upkeep(found: Installation) -> Iterator[Check]:
+    for name, state, text, fix in upkeep_rows(found.upkeep):
+        yield Check(name=name, state=state, found=text, fix=fix)
+
+
 # Every check, in the order of the table.
 CHECKS: tuple[Callable[[Installation], Iterable[Check]], ...] = (
     check_python,
@@ -296,6 +304,7 @@ CHECKS: tuple[Callable[[Installation], Iterable[Check]], ...] = (
     check_socket,
     check_log,
     check_clock,
+    check_upkeep,
     lambda found: check_sandbox(found.confinement),
 )
 

@@ -19,6 +19,7 @@ from daemon.control.door import peer
 from daemon.doctor.checks import Installation, ProviderFacts
 from daemon.doctor.confinement import Confinement, confinement
 from daemon.doctor.rights import holdings
+from daemon.doctor.upkeep import look
 from daemon.doctor.vendors import ask as ask_vendors
 from daemon.errors import ConfigError, Fault
 from daemon.places import config_places, user_home
@@ -64,6 +65,7 @@ def survey(file: Path | None, state: Path, where: Path, env: Mapping[str, str]) 
         network=kind in NETWORK,
         free=shutil.disk_usage(place).free,
         confinement=_confinement(definitions, state),
+        upkeep=look(config, state, env),
         socket=where,
         socket_found=listener,
         socket_pid=pid,

@@ -42,7 +42,7 @@ def test_a_sound_installation_has_nothing_to_mend() -> None:
     assert not any(row.fix for row in found.values())
     assert list(found) == [
         "Python", "SQLite", "FTS5", "config", "policy", "routines", "rights", "model claude", "state", "disk", "socket",
-        "log", "time zone", "clock", "sandbox",
+        "log", "time zone", "clock", "limits", "sandbox",
     ]  # fmt: skip
 
 

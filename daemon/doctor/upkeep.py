@@ -1,0 +1,146 @@
+"""What keeps the service going: its unit, lingering, the limits it lives under, its database, where reports go."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daemon.errors import ConfigError
+from daemon.places import user_home
+
+if TYPE_CHECKING:
+    from daemon.config import Config
+
+FEW_FILES = 1024
+# A bigger one is looked through by the daemon in the background; here somebody waits.
+_LONGEST_LOOK = 500_000_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upkeep:
+    """What there is to see of it."""
+
+    systemd: bool = False
+    """Whether systemd is process 1 here."""
+    unit: Path | None = None
+    """The unit that starts agentd, if one is installed."""
+    command: str = ""
+    """What it starts."""
+    command_there: bool = True
+    user_unit: bool = False
+    lingers: bool = True
+    user: str = ""
+    open_files: int = 65536
+    """How many files the process may hold open."""
+    targets: tuple[tuple[str, str, str], ...] = ()
+    """Name, kind and fault of each."""
+    verdict: str = "ok"
+    """What SQLite says of the database; empty if it was not asked."""
+
+
+def look(config: Config | None, state: Path, env: Mapping[str, str], *, root: Path = Path("/")) -> Upkeep:
+    """Return what there is to see."""
+    home = user_home()
+    places = [
+        (home / ".config/systemd/user/agentd.service", True),
+        (root / "etc/systemd/system/agentd.service", False),
+        (root / "usr/lib/systemd/system/agentd.service", False),
+    ]
+    unit, ours = next(((path, mine) for path, mine in places if path.is_file()), (None, False))
+    found = re.search(r'^ExecStart=("[^"]+"|\S+)', unit.read_text("utf-8", "replace"), re.MULTILINE) if unit else None
+    command = found[1].strip('"').replace("%h", str(home)) if found else ""
+    user = env.get("USER") or home.name
+    return Upkeep(
+        systemd=(root / "run/systemd/system").is_dir(),
+        unit=unit,
+        command=command,
+        command_there=not command or os.access(command, os.X_OK),
+        user_unit=ours,
+        lingers=(root / "var/lib/systemd/linger" / user).exists(),
+        user=user,
+        open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        targets=tuple(_targets(config, env)) if config else (),
+        verdict=_verdict(state / "agentd.db"),
+    )
+
+
+def _targets(config: Config, env: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    for name, target in sorted(config.targets.items()):
+        fault = ""
+        try:
+            url = config.target_url(name, env)
+            config.target_secret(name, env)
+            if target.kind == "apprise" and url:
+                fault = _apprise_fault(url.get_secret_value())
+        except ConfigError as error:
+            fault = "; ".join(str(each) for each in error.faults)
+        yield name, target.kind, fault
+
+
+def _apprise_fault(url: str) -> str:
+    from daemon.delivery.apprise import service
+    from daemon.errors import DeliveryFailed
+
+    try:
+        service(url)
+    except DeliveryFailed as error:
+        return str(error)
+    return ""
+
+
+def _verdict(database: Path) -> str:
+    """Ask SQLite whether the database is whole, unless that would take long."""
+    try:
+        if not database.is_file() or database.stat().st_size > _LONGEST_LOOK:
+            return ""
+        address = f"{database.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=5)) as connection:
+            (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            return str(said)
+    except sqlite3.OperationalError:
+        return ""  # locked, or not readable: other checks say so
+    except (sqlite3.Error, OSError) as error:
+        return str(error)
+
+
+def rows(found: Upkeep) -> Iterator[tuple[str, str, str, str]]:
+    """Yield (name, state, found, fix)."""
+    if found.verdict not in ("", "ok"):
+        fix = "stop agentd, then: agentctl restore FILE; without a backup, move the database away to start anew"
+        yield "database", "fail", f"damaged: {found.verdict}", fix
+    yield from _service(found)
+    if found.open_files < FEW_FILES:
+        fix = "ulimit -n 4096 where agentd starts, or LimitNOFILE=4096 in its unit"
+        yield "limits", "warn", f"{found.open_files} open files at most", fix
+    else:
+        yield "limits", "ok", f"{found.open_files} open files", ""
+    for name, kind, fault in found.targets:
+        if fault:
+            fix = "see [targets] in config.toml; `agentctl deliveries` shows what waits"
+            yield f"target {name}", "fail", f"{kind}: {fault}", fix
+        else:
+            yield f"target {name}", "ok", kind, ""
+
+
+def _service(found: Upkeep) -> Iterator[tuple[str, str, str, str]]:
+    if not found.systemd:
+        return
+    if found.unit is None:
+        fix = "agentctl service install: it shows the unit first"
+        yield "service", "warn", "no unit is installed: agentd runs as long as somebody keeps it running", fix
+    elif not found.command_there:
+        yield "service", "fail", f"{found.unit} starts {found.command}, which is not there", "agentctl service install"
+    else:
+        yield "service", "ok", str(found.unit), ""
+    if found.user_unit and not found.lingers:
+        fix = f"loginctl enable-linger {found.user}"
+        yield "linger", "fail", f"systemd ends the services of {found.user} at logout", fix
+    elif found.user_unit:
+        yield "linger", "ok", f"services of {found.user} run while nobody is logged in", ""
