@@ -42,6 +42,7 @@ events.py       what is happening in runs right now, for whoever watches
 log.py          structured logs
 redact.py       secrets taken out of whatever is kept or shown
 clock.py timer.py bell.py errands.py notify.py   the time, an alarm, a changed file, work that waits, a word to systemd
+forecast.py     what the coming days will take
 metrics.py      what is counted and measured, as Prometheus text
 digest.py       the ledger in a line, by day or week
 upkeep.py       the journal looked through, old history let go

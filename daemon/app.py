@@ -394,6 +394,7 @@ class App:
             elsewhere=self.engine.almanac.elsewhere,
             wake_outbox=self.outbox.wake,
             metrics=self.metrics,
+            caps=lambda: (self.config.budget.day, self.config.budget.month),
             access=self._access,
             targets=lambda: self.config.target_names,
             log_file=self.place.log_file,

@@ -17,7 +17,7 @@ HOUSE = Path(__file__).parents[1] / "daemon"
 # From the ground up. A room imports rooms of lower floors only, so rooms of one floor are blind to each other.
 FLOORS = (
     "models errors facts places beneath bell clock crontab imports neutral notify redact",
-    "definitions errands events log metrics phrases schedule shipped store timer",
+    "definitions errands events forecast log metrics phrases schedule shipped store timer",
     "config due reload watching",
     "delivery functions injection memory policy providers routines sandbox",
     "almanac hindrances patience",

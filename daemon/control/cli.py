@@ -249,6 +249,11 @@ VERBS = {
         "a page to look at, in a browser of this machine",
         (("--port",), {"metavar": "PORT", "type": int, "default": 0, "help": "a loopback port; default: any free one"}),
     ),
+    "forecast": Verb(
+        verbs.forecast,
+        "what the coming days will take: tokens, dollars, time; caps, collisions",
+        (("--days",), {"metavar": "N", "type": int, "default": 30, "help": "how many; default 30"}),
+    ),
     "metrics": Verb(
         verbs.metrics,
         "numbers for Prometheus; --textfile for its node_exporter",

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
-from daemon.control import asking, incidents, memory, money, rights
+from daemon.control import asking, forecasting, incidents, memory, money, rights
 from daemon.control.binding import Between, Limit, Offset
 from daemon.control.plans import (
     FIRES_SHOWN,
@@ -315,6 +315,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/deliveries/{id}/retry", retry_delivery),
     ("POST", "/v1/deliveries/{id}/drop", drop_delivery),
     *incidents.ROUTES,
+    *forecasting.ROUTES,
     ("GET", "/v1/usage", money.show_usage),
     *rights.ROUTES,
     *asking.ROUTES,

@@ -85,6 +85,8 @@ class Surface:
     """What has happened since the process began."""
     targets: Callable[[], Collection[str]] = tuple
     """The names that reports may be sent to."""
+    caps: Callable[[], tuple[float | None, float | None]] = lambda: (None, None)
+    """Dollars that may be spent in a day and in a month."""
     wake_outbox: Callable[[], None] = lambda: None
     """Tell the outbox that there is something to send."""
     elsewhere: Callable[[Routine], str] = lambda routine: ""

@@ -478,6 +478,13 @@ def audit(call: Call) -> int:
     return act(call)
 
 
+def forecast(call: Call) -> int:
+    """Say what the coming days will take."""
+    from daemon.control.coming import forecast as act
+
+    return act(call)
+
+
 def metrics(call: Call) -> int:
     """Print what is measured, or put it where node_exporter looks."""
     text = call.client.text("GET", "/metrics")

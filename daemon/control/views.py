@@ -300,6 +300,40 @@ class IncidentView(TypedDict):
     run: str | None
 
 
+class RangeView(TypedDict):
+    """What is as likely to be exceeded as not, and what one time in twenty is."""
+
+    p50: float
+    p95: float
+
+
+class NeedView(TypedDict):
+    """What some starts will take."""
+
+    key: str
+    starts: int
+    tokens: RangeView
+    usd: RangeView
+    seconds: RangeView
+
+
+class ForecastView(TypedDict):
+    """What the coming days will take."""
+
+    days: list[NeedView]
+    routines: list[NeedView]
+    unknown: list[str]
+    """Routines that never ran; they are not in the sums."""
+    collisions: list[dict[str, Any]]
+    """The first minutes in which several routines start."""
+    collided: int
+    nights: list[dict[str, Any]]
+    """Nights in which clocks change, and what starts in them."""
+    breaches: list[dict[str, Any]]
+    """The caps that may be reached, and the first day of that."""
+    total: NeedView
+
+
 class StatusView(ProcessView):
     """The daemon at a glance."""
 

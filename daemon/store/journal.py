@@ -15,6 +15,7 @@ from daemon.store.approvals import Approvals
 from daemon.store.audit import Audit
 from daemon.store.days import Day, Days
 from daemon.store.digests import Digests
+from daemon.store.histories import Histories
 from daemon.store.measures import Measures
 from daemon.store.occasions import Occasions
 from daemon.store.outbox import Deliveries
@@ -42,6 +43,7 @@ class Journal(
     Audit,
     Measures,
     Digests,
+    Histories,
     Renaming,
     RunStore,
 ):
