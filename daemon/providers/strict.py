@@ -53,11 +53,44 @@ _TELLING = frozenset(
         "$dynamicRef",
     ]
 )
+# Keywords that hold schemas, or lists of them.
+_NESTED = frozenset(["items", "prefixItems", "anyOf", "oneOf", "allOf", "not", "additionalProperties"])
 _DEEPEST, _MOST = 10, 5000
 
 
 class _Impossible(Exception):
     """This schema cannot be said in strict mode."""
+
+
+def mended(functions: Sequence[Json]) -> list[Json]:
+    """Return functions whose schemas every vendor takes; those of MCP servers are often a little careless.
+
+    Parameters are an object, without alternatives at the top, and an array says what it holds, if only that it may be
+    anything.
+    """
+    written = []
+    for function in functions:
+        parameters = _mended(function.get("parameters") or {})
+        if "type" not in parameters or not {"anyOf", "oneOf", "allOf"}.isdisjoint(parameters):
+            rest = {key: value for key, value in parameters.items() if key not in ("anyOf", "oneOf", "allOf")}
+            parameters = {"properties": {}, **rest, "type": "object"}
+        same = parameters == function.get("parameters")
+        written.append(function if same else {**function, "parameters": parameters})
+    return written
+
+
+def _mended(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_mended(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _mended(value) if key in _NESTED else value for key, value in schema.items()}
+    for key in ("properties", "$defs"):
+        if isinstance(schema.get(key), dict):
+            made[key] = {name: _mended(each) for name, each in schema[key].items()}
+    if "array" in _types(schema) and "items" not in schema and "prefixItems" not in schema:
+        made["items"] = {}
+    return made
 
 
 def strictly(functions: Sequence[Json]) -> list[Json]:

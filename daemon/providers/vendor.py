@@ -29,7 +29,7 @@ from daemon.models import Chunk, Json, LLMMessage, LLMResponse
 from daemon.providers import faults
 from daemon.providers.base import Listed, LLMProvider
 from daemon.providers.capabilities import capabilities as capabilities_of
-from daemon.providers.strict import loosened, strictly
+from daemon.providers.strict import loosened, mended, strictly
 from daemon.providers.wire.base import Pieces, Question, Wire
 from daemon.providers.wire.sse import Event, Reader
 
@@ -37,8 +37,9 @@ T = TypeVar("T")
 E = TypeVar("E", bound=ProviderError)
 log = structlog.get_logger()
 
-# Long enough for a slow network, short enough that a wrong address does not use up a run's time.
-CONNECT_TIMEOUT = 10.0
+# Long enough for a slow network, and for a thousand connections that are opened at once by a busy process; short enough
+# that a wrong address does not use up a run's time.
+CONNECT_TIMEOUT = 30.0
 # An answer of more tokens than these may take so long that it is streamed, watched or not: at the pace that Anthropic
 # reckons with (128,000 an hour) 21,333 take ten minutes, after which an idle connection is cut on the way.
 LONG = 16_384
@@ -247,7 +248,8 @@ class VendorProvider(LLMProvider):
         if key not in self._tools:
             if len(self._tools) >= _TOOL_LISTS:
                 self._tools.pop(next(iter(self._tools)))
-            wanted = strictly(functions) if self.capabilities.strict else functions
+            wanted = mended(functions)
+            wanted = strictly(wanted) if self.capabilities.strict else wanted
             # the list is kept too, so that its identity is not given to another one
             self._tools[key] = functions, _dumps(self.wire.tools(wanted))
         return self._tools[key][1]

@@ -11,8 +11,8 @@ SMALLEST = Effort(rounds=1, size=0.004)
 SLOW = {"idle", "routines-due", "fire"}
 
 
-# The same once more for each vendor (`cpu-small:claude`): one of each kind shows that they can be measured.
-SAME = {name for name in ROWS if ":" in name} - {"cpu-small:claude", "start-once:responses"}
+# The same once more for each vendor (`cpu-small:claude`): one shows that they can be measured.
+SAME = {name for name in ROWS if ":" in name} - {"cpu-small:claude"}
 
 
 @pytest.mark.parametrize("name", sorted(ROWS.keys() - SLOW - SAME))

@@ -51,8 +51,9 @@ def check(body: Json, *, context: int | None, name: str) -> None:
     assert isinstance(messages, list)
     require(messages[0].get("role") == "user", 'messages: first message must use the "user" role')
     _check_messages(body, messages, name)
+    paused = _blocks(messages[-1]["content"])[-1]["type"] == "server_tool_use"  # sent back as it is, to be gone on with
     require(
-        messages[-1]["role"] == "user" or model.family != "anthropic",
+        messages[-1]["role"] == "user" or model.family != "anthropic" or paused,
         "This model does not support assistant message prefill. The conversation must end with a user message.",
     )
     used = tokens(messages)
@@ -93,6 +94,11 @@ def _check_tools(body: Json) -> None:
             require(key not in schema, f"tools.{index}.custom.input_schema: {key} is not supported at the top level")
     if "tool_choice" in body:
         require(body.get("tools"), "tool_choice: may only be specified while providing tools")
+        forced = body["tool_choice"].get("type") in ("any", "tool")
+        require(
+            not (forced and re.match(r"claude-(opus-5-5|fable-5-[1-9])", body["model"])),
+            "tool_choice: forcing a tool is not supported for this model",
+        )
 
 
 def _check_cache(body: Json) -> None:
@@ -171,7 +177,7 @@ def _check_block(block: Json, role: str, where: str) -> None:
     kind = block.get("type")
     allowed = {
         "user": ("text", "image", "tool_result"),
-        "assistant": ("text", "thinking", "redacted_thinking", "tool_use"),
+        "assistant": ("text", "thinking", "redacted_thinking", "tool_use", "server_tool_use"),
     }
     require(kind in allowed[role], f"{where}: Input tag '{kind}' does not match any of the expected tags")
     if kind == "text":
@@ -235,6 +241,9 @@ def answer(turn: Json, body: Json, number: int, *, name: str) -> Json:
         mark = f"t{digest(thoughts)[:8]}" if thoughts else "n"
         use = {"type": "tool_use", "id": call.get("id", f"toolu_{name}_{mark}_{number}_{place}"), "name": call["name"]}
         blocks.append(use | {"input": call.get("arguments", {})})
+    if turn.get("finish") == "pause_turn":
+        search = {"query": "the rest of it"}
+        blocks.append({"type": "server_tool_use", "id": f"srvtoolu_{number}", "name": "web_search", "input": search})
     finish = turn.get("finish", "tool_calls" if turn.get("tool_calls") else "stop")
     finish = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}.get(finish, finish)
     refused = {"type": "refusal", "category": "cyber", "explanation": turn.get("refusal")}

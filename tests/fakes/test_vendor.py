@@ -134,6 +134,12 @@ REFUSED: dict[str, tuple[tuple[str, Json], str]] = {
     ),
     "blocks, temperature": (blocks(temperature=0.5), "temperature: Extra inputs are not permitted"),
     "blocks, minimax at zero": (blocks(model="MiniMax-M3", temperature=0), "should be in (0.0, 1.0]"),
+    "blocks, a forced tool": (blocks(tools=BLOCK_TOOLS, tool_choice={"type": "any"}), "forcing a tool"),
+    "effort and tools": (chat("gpt-6-astra", tools=CHAT_TOOLS, reasoning_effort="low"), "use /v1/responses"),
+    "glm without reasoning": (
+        chat("glm-5", called(call_id="call_v_r0000000_1_0"), result("call_v_r0000000_1_0")),
+        "must be preserved",
+    ),
     "blocks, no limit": (
         ("/v1/messages", {"model": "claude-opus-5-5", "messages": [HI]}),
         "max_tokens: Field required",
@@ -183,9 +189,9 @@ REFUSED: dict[str, tuple[tuple[str, Json], str]] = {
 }
 
 
-async def post(vendor: FakeVendor, path: str, body: Any, key: str = "k") -> httpx.Response:
+async def post(vendor: FakeVendor, path: str, body: Any, key: str = "k", version: str = "2026-10-21") -> httpx.Response:
     async with httpx.AsyncClient() as client:
-        headers = {"authorization": f"Bearer {key}"} if key else None
+        headers = ({"authorization": f"Bearer {key}"} if key else {}) | {"anthropic-version": version}
         return await client.post(vendor.url + path, json=body, headers=headers)
 
 
@@ -254,6 +260,12 @@ async def test_thinking_must_come_back_whole(kind: str) -> None:
         await post(vendor, "/v1/messages", {**body, "messages": [*body["messages"], turn, results(call_id)]})
     (refusal,) = vendor.refusals
     assert "remain as they were" in refusal or "different conversation" in refusal
+
+
+async def test_claude_wants_to_know_which_version_is_spoken() -> None:
+    async with FakeVendor(["said"]) as vendor:
+        response = await post(vendor, *blocks(), version="2022-01-01")
+    assert (response.status_code, vendor.refusals) == (400, ["anthropic-version: header is required"])
 
 
 async def test_a_wrong_key_is_refused_and_a_local_server_wants_none() -> None:

@@ -67,6 +67,7 @@ from tests.fakes.rules import Json, Refusal, digest, model_named, require, token
 
 Turn = str | Json
 _APIS: dict[str, ModuleType] = {"/chat/completions": chat, "/responses": responses, "/v1/messages": messages}
+_VERSIONS = ("2023-06-01", "2026-10-21")
 _PHRASES = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 429: "Too Many Requests"}
 
 
@@ -202,6 +203,9 @@ class FakeVendor:
         if self.strict and api is not None:
             _check_key(body, headers)
             api.check(body, context=self.context, name=self.name)
+            version = headers.get("anthropic-version")
+            claude = api is messages and model_named(str(body["model"])).family == "anthropic"
+            require(not claude or version in _VERSIONS, "anthropic-version: header is required")
         return body
 
     def _act(self, turn: Json, api: ModuleType, body: Json) -> _Answer:

@@ -307,3 +307,30 @@ async def test_what_is_not_marked_claude_does_not_cache(provider_for: Opener) ->
         talk = Talk(provider_for("claude opus", vendor, capabilities={"cache": False}), messages=history)
         answers = [await talk.ask() for _ in LOOP]
     assert {answer.usage.cache_read for answer in answers} == {0}
+
+
+async def test_a_turn_that_claude_paused_is_sent_back_as_it_is(provider_for: Opener) -> None:
+    async with FakeVendor([{"thinking": "Hm.", "text": "I search.", "finish": "pause_turn"}, "Found."]) as vendor:
+        talk = Talk(provider_for("claude opus", vendor))
+        first, second = await talk.ask(), await talk.ask()
+    assert vendor.refusals == []
+    assert (first.finish_reason, first.function_calls, second.content) == ("pause", (), "Found.")
+    sent = vendor.requests[1].body["messages"][-1]
+    assert sent["role"] == "assistant"
+    assert [block["type"] for block in sent["content"]] == ["thinking", "text", "server_tool_use"]
+
+
+@pytest.mark.parametrize("way", ["openai responses", "openai chat", "claude opus"])
+async def test_a_schema_of_somebody_elses_is_mended_where_vendors_would_refuse_it(
+    way: str, provider_for: Opener
+) -> None:
+    """Tools of MCP servers come with schemas that their own clients take."""
+    parameters = {
+        "properties": {"list": {"type": "array"}, "deep": {"type": "object", "properties": {"l": {"type": "array"}}}},
+        "anyOf": [{"required": ["list"]}, {"required": ["deep"]}],
+    }
+    async with FakeVendor(["ok"]) as vendor:
+        before = json.dumps(parameters)
+        await Talk(provider_for(way, vendor), functions=[{"name": "theirs", "parameters": parameters}]).ask()
+    assert vendor.refusals == []
+    assert json.dumps(parameters) == before
