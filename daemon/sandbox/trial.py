@@ -15,6 +15,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -155,6 +156,7 @@ def _way(found: str) -> str:
 @contextmanager
 def _scene(folder: Path, user: User | None) -> Iterator[_Scene]:
     """Set out what an intruder could get at: open to every user, so that the sandbox alone protects it."""
+    _clear_away(folder)
     with ExitStack() as stack:
         place = Path(tempfile.mkdtemp(prefix="trial-", dir=folder))
         stack.callback(shutil.rmtree, place, ignore_errors=True)
@@ -191,6 +193,14 @@ def _scene(folder: Path, user: User | None) -> Iterator[_Scene]:
             victim=victim,
             python=python,
         )
+
+
+def _clear_away(folder: Path) -> None:
+    """Remove what a trial left whose daemon was killed; one that is being held now is younger than that."""
+    for left in folder.glob("trial-*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > 10 * _SECONDS:
+                shutil.rmtree(left)
 
 
 @contextmanager

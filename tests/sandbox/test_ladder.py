@@ -1,5 +1,6 @@
 """Which sandbox there is, is found out by trying to break out; a rung that does not hold is left for the next."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,14 @@ async def test_the_best_rung_that_holds_is_taken_and_says_why_none_better(tmp_pa
     assert len(found.missing) == LEVELS.index(found.level)
     assert [probe.name for probe in found.probes if probe.held] == (list(PROBES) if found.confines else [])
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_what_a_killed_trial_left_is_cleared_away_by_the_next(tmp_path: Path, user: User | None) -> None:
+    for name in ("trial-old", "trial-now"):
+        (tmp_path / name / "outside").mkdir(parents=True)
+    os.utime(tmp_path / "trial-old", (1, 1))
+    await choose("prefer", tmp_path, user)
+    assert [path.name for path in tmp_path.iterdir()] == ["trial-now"]
 
 
 async def test_without_bubblewrap_the_next_rung_is_taken(tmp_path: Path, user: User | None) -> None:
