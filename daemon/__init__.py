@@ -28,6 +28,7 @@ agent/          prompt, loop, transcript: from a goal to a reply
 providers/      one file per model vendor behind one port
 money/          prices, caps, and a meter before every call
 functions/      registry, executor and discovery of what a model may call
+skills/         guides that agents read when they need them
 tools/          the functions that ship with us
 mcp/            tools of other servers
 policy/         may this call run? deny > ask > allow

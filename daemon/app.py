@@ -44,10 +44,24 @@ from daemon.recollection import remember
 from daemon.redact import Secrets
 from daemon.routines import Loaded, Routine, against, load_folder
 from daemon.sandbox import Ladder, settle, tenant
+from daemon.skills import Shelf
 from daemon.store import Alerting, Database, Journal, lock_state
 from daemon.talk import ASK, Talk, routine_of
 from daemon.timer import system_timer
-from daemon.tools import files, finish, git, http_request, own, script, self_info, shell, subagent, sysinfo, web_search
+from daemon.tools import (
+    files,
+    finish,
+    git,
+    http_request,
+    own,
+    script,
+    self_info,
+    shell,
+    skill,
+    subagent,
+    sysinfo,
+    web_search,
+)
 from daemon.tools import memory as memory_tools
 from daemon.webhooks import Webhooks
 
@@ -101,6 +115,8 @@ class App:
     webhooks: Webhooks
     _told: frozenset[Fault] = frozenset()
     """What is wrong with routines, as the log knows it."""
+    _broken_skills: set[str]
+    """What is wrong with skills, as the log knows it."""
     _retired: list[Providers]
     tasks: asyncio.TaskGroup
     """What runs beside everything else, while the daemon serves."""
@@ -133,7 +149,7 @@ class App:
                 )
                 await app.memory.open()
                 app.events = Events()
-                app._retired = []
+                app._retired, app._broken_skills = [], set()
                 app.providers = Providers(config, place.env, place.secrets)
                 app.providers.get(config.provider)  # a missing key is told at start, not at 08:30
                 app.purse = Purse(app.journal, clock=app.clock, zone=lambda: app.zone, config=lambda: app.config)
@@ -222,6 +238,16 @@ class App:
                 log.warning("routine.invalid", fault=str(fault))
         self._told = frozenset(faults)
 
+    def shelf(self) -> Shelf:
+        """Read the skills beside the config."""
+        from daemon.skills import load
+
+        found = load(self.config.folder / "skills")
+        for fault in {str(fault) for fault in found.faults.values()} - self._broken_skills:
+            log.warning("skill.invalid", fault=fault)
+            self._broken_skills.add(fault)
+        return found
+
     def _server_key(self, name: str) -> str | None:
         return self._known_secret(self.config.key_of(f"mcp.{name}", self.config.mcp[name], self.place.env))
 
@@ -279,6 +305,7 @@ class App:
         memory_tools.register(registry, self.memory)
         self_info.register(registry, self.describe, self.describe_routine)
         subagent.register(registry, lambda: self.delegation)
+        skill.register(registry, self.shelf)
         search = self.config.search
         if search.kind:
             key = self._known_secret(self.config.key_of("search", search, self.place.env))

@@ -346,6 +346,8 @@ class AskConfig(Table):
         "shell",
     )
     """What it may look with; the policy judges each call."""
+    skills: bool = True
+    """Let the model say first which skills a message needs, where there are any."""
     auto_route: bool = True
     """Ask the model whether a message belongs to a run under way."""
     timeout: SomeDuration = timedelta(minutes=10)

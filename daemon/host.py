@@ -52,6 +52,7 @@ from daemon.routines import Routine
 from daemon.run import Recorder
 from daemon.sandbox import Ladder
 from daemon.screen import Screen
+from daemon.skills import Shelf
 from daemon.store import Journal
 from daemon.summary import ANSWER_TOKENS, PATIENCE, question, summary_of, with_summary
 from daemon.talk import ASK, Past, Talk
@@ -90,6 +91,9 @@ class Rooms(Protocol):
     approvals: Approvals
     talk: Talk
     servers: Servers
+
+    def shelf(self) -> Shelf:
+        """Read the skills there are now."""
 
 
 class _PolicyInForce:
@@ -204,6 +208,13 @@ class RunHost:
         offered = rooms.registry.names([*spec.tools, *always]) if spec.mode == "agent" else []
         # the facts gathered before are steps, too
         fresh = not any(step.kind is StepKind.PROMPT for step in record.steps)
+        shelf = (
+            await asyncio.to_thread(rooms.shelf)
+            if spec.mode == "agent" and (spec.skills or run.trigger == ASK)
+            else None
+        )
+        if shelf and shelf.skills and "skill" not in offered:
+            offered = [*offered, "skill"]
         past = await rooms.talk.history(run) if run.trigger == ASK and fresh else Past()
         return Agent(
             provider,
@@ -211,7 +222,7 @@ class RunHost:
             rooms.memory if spec.memory != "none" else None,
             self._policy,
             record,
-            context=await self._prompt(run, routine, offered, fresh=fresh),
+            context=with_skills(await self._prompt(run, routine, offered, fresh=fresh), shelf, spec.skills),
             tool_context=self._tool_context(run, routine),
             offered=offered,
             required_tools=spec.required_tools,
@@ -236,6 +247,7 @@ class RunHost:
             said=past.said,
             inbox=rooms.talk.inbox,
             watched=lambda: self.events.watched(run.id),
+            skills=shelf if spec.skills == "auto" else None,
         )
 
     async def _taint(self, run: Run) -> Taint:
@@ -369,6 +381,16 @@ def _tell_if_lost(kept: asyncio.Future[None]) -> None:
     """Log why a run was not archived: it has ended as it did all the same."""
     if not kept.cancelled() and (error := kept.exception()):
         log.error("memory.not_archived", exc_info=error)
+
+
+def with_skills(context: PromptContext, shelf: Shelf | None, wanted: str | Sequence[str]) -> PromptContext:
+    """Return what a prompt is made of with the skills it is to know: those that are always there, and those named."""
+    if shelf is None or not shelf.skills:
+        return context
+    named = [] if isinstance(wanted, str) else list(wanted)
+    always = [name for name, skill in shelf.skills.items() if skill.always]
+    catalogue = shelf.catalogue(None if wanted == "auto" or not named else named)
+    return replace(context, skills=catalogue, skill=shelf.guides([*always, *named]))
 
 
 def _tools_of(routine: Routine) -> list[str]:

@@ -18,13 +18,14 @@ from daemon.places import find_state, looked_at, user_home
 from daemon.policy import Policy
 from daemon.providers import create_provider
 from daemon.routines import Routine, against, load_folder
+from daemon.skills import load as load_skills
 from daemon.tools import own
 
 # The tools that ship with us; a test compares them with those of a real daemon, which is too much to start for a check.
 TOOLS = frozenset(
     {
         *("file_list", "file_read", "file_write", "finish", "memory_expand", "memory_forget", "memory_recall"),
-        *("git", "http_request", "memory_store", "script", "self_info", "shell", "subagent", "sysinfo"),
+        *("git", "http_request", "memory_store", "script", "self_info", "shell", "skill", "subagent", "sysinfo"),
     }
 )
 
@@ -90,6 +91,7 @@ def examine(file: Path, *, env: Mapping[str, str], state: Path, tools: Collectio
     except ConfigError as error:
         found.faults += error.faults
         return found
+    found.faults += load_skills(config.folder / "skills").faults.values()
     found.faults += [fault for error in loaded.faults.values() for fault in error.faults]
     names = ", ".join(loaded.routines)
     found.checked.append(f"{_counted(len(loaded.routines), 'routine')}{f' ({names})' if names else ''}")

@@ -19,7 +19,7 @@ FLOORS = (
     "models errors facts places beneath bell clock crontab imports neutral notify redact",
     "definitions errands events forecast log metrics phrases schedule shipped store timer",
     "config due reload watching",
-    "delivery functions injection memory policy providers routines sandbox",
+    "delivery functions injection memory policy providers routines sandbox skills",
     "almanac hindrances patience",
     "archive chain digest forget ledger mcp mirror money recollection summary tools upkeep why",
     "agent",

@@ -20,7 +20,7 @@ from daemon.agent.loop import Limits, converse
 from daemon.agent.prompt import Persona, PromptContext, join, render
 from daemon.agent.transcript import PendingCall, Transcript, llm_step
 from daemon.errors import ContextOverflow, Overloaded, ProviderError, Retryable
-from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Reply, Step, StepKind, Taint, ToolContext, worse
+from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Reply, Status, Step, StepKind, Taint, ToolContext, worse
 
 if TYPE_CHECKING:
     from daemon.functions import FunctionRegistry
@@ -47,6 +47,13 @@ class Inbox(Protocol):
 
     def take(self, run: str, heard: set[int]) -> Sequence[Message]:
         """Take out what a run has not heard."""
+
+
+class Guides(Protocol):
+    """Skills to choose from."""
+
+    def catalogue(self) -> Sequence[tuple[str, str]]: ...
+    def guides(self, names: Sequence[str]) -> str: ...
 
 
 class _Deaf:
@@ -102,6 +109,7 @@ class Agent:
         said: Sequence[LLMMessage] = (),
         inbox: Inbox | None = None,
         watched: Callable[[], bool] = lambda: False,
+        skills: Guides | None = None,
     ) -> None:
         from daemon.functions import FunctionRegistry, ToolExecutor
 
@@ -113,6 +121,7 @@ class Agent:
         self.desk, self.screen, self.stamp = desk or NobodyToAsk(), screen or NoScreen(), stamp
         self.transcript = Transcript(steps, taint)
         self.inbox, self.watched, self._said = inbox or _Deaf(), watched, said
+        self._skills = skills
         self.start = 0
         self._system_prompt = system_prompt
         self._offered = offered
@@ -137,7 +146,16 @@ class Agent:
         else:
             self.start = self.transcript.iterations
             await self._open(text, about or text, taint)
+        if question := (self.transcript.frozen or {}).get("route", {}).get("question"):
+            return self._unclear(question)
         return await converse(self)
+
+    def _unclear(self, question: str) -> Reply:
+        """Put the question to whoever is there; in a routine nobody is."""
+        self.flush()
+        if self.context.routine:
+            return Reply(content=question, status=Status.FAILED, detail=f"the task is not clear: {question}")
+        return Reply(content=question, usage=self.transcript.usage)
 
     async def process_message_stream(
         self, text: str, events: Callable[[Json], None], *, about: str | None = None
@@ -247,8 +265,14 @@ class Agent:
                 boundary=boundary,
                 taint=worse(said, self.transcript.taint),
             )
+            chosen = await self._route(about) if self._skills and not self._system_prompt else None
+            if chosen and chosen.get("skills") and self._skills:
+                parts = (context.skill, self._skills.guides(chosen["skills"]))
+                context = replace(context, skill="\n\n".join(filter(None, parts)))
             sections = {"system": self._system_prompt} if self._system_prompt else render(context)
             body: Json = {"system": join(sections), "sections": {name: len(part) for name, part in sections.items()}}
+            if chosen:
+                body["route"] = chosen
             if self._said:
                 body["history"] = [{"role": each.role, "content": each.content} for each in self._said]
             body |= {"functions": functions, "provider": self.provider.name, "model": self.provider.model_name}
@@ -258,6 +282,21 @@ class Agent:
         iteration = self.transcript.iterations
         message: Json = {"text": text, "source": "goal"} | ({"taint": taint.value} if taint else {})
         self._note(Step(kind=StepKind.MESSAGE, iteration=iteration, body=message))
+
+    async def _route(self, text: str) -> Json | None:
+        """Find out which skills a message needs; None where there are none to choose from."""
+        from daemon.agent.routing import ANSWER, as_json, route
+
+        catalogue = self._skills.catalogue() if self._skills else []
+        if not catalogue or self.provider.kind == "offline":
+            return None
+
+        async def ask(messages: Sequence[LLMMessage]) -> LLMResponse:
+            return self._clean(await self.provider.chat(messages, max_tokens=ANSWER))
+
+        identity = render(replace(self.context, tools=(), recalled="", sections={}, routine=""))
+        short = "\n\n".join(identity[name] for name in ("identity", "safety") if name in identity)
+        return as_json(*await route(ask, text, self._said, catalogue, short, self.language))
 
     async def ask(self) -> None:
         """Ask the model, or the next one of the chain that answers."""

@@ -50,7 +50,10 @@ class PromptContext:
     """Stands in the marks around what tools bring; nobody outside this run knows it."""
     identity: str = ""
     """Texts of USER.md, SOUL.md and AGENT.md."""
+    skills: Sequence[tuple[str, str]] = ()
+    """Names and descriptions of the skills there are."""
     skill: str = ""
+    """The guides that this message needs."""
     routine: str = ""
     """Empty where the agent answers a person."""
     slot: datetime | None = None
@@ -111,6 +114,11 @@ def _memory(context: PromptContext) -> str | None:
     return "\n".join(parts) or None
 
 
+def _skills(context: PromptContext) -> str | None:
+    listed = "\n".join(f"- {name}: {description}" for name, description in context.skills)
+    return context.say("skills", catalogue=listed) if listed else None
+
+
 def _skill(context: PromptContext) -> str | None:
     return context.skill or None
 
@@ -159,6 +167,7 @@ SECTIONS: tuple[tuple[str, Callable[[PromptContext], str | None]], ...] = (
     ("identity", _identity),
     ("tools", _tools),
     ("safety", _safety),
+    ("skills", _skills),
     ("memory", _memory),
     ("skill", _skill),
     ("environment", _environment),

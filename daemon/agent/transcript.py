@@ -84,6 +84,8 @@ class Transcript:
                 self.frozen = step.body
                 self.functions = step.body.get("functions") or None
                 self.messages.append(LLMMessage(role="system", content=step.body["system"]))
+                if route := step.body.get("route"):
+                    self.usage += Usage(**route["tokens"])
                 self.messages += [LLMMessage(**said) for said in step.body.get("history", ())]
             case StepKind.MESSAGE:
                 if step.body.get("source") == "afresh":

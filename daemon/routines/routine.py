@@ -188,6 +188,8 @@ class RunSpec(Table):
     """An answer of exactly these words is not delivered."""
     tools: Items[Name] = ()
     """Mode agent: the tools offered, by name or pattern (`time__*`); the policy judges each call."""
+    skills: Literal["auto"] | Items[Name] = ()
+    """Mode agent: the skills whose guides it is given; "auto": the model says first which ones it needs."""
     required_tools: Items[Name] = ()
     """Tools without which the run is no success: denied or failed = failed."""
     max_iterations: Count = 10

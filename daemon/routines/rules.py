@@ -77,6 +77,9 @@ def _tools_fit_the_mode(routine: Definition) -> Iterator[Conflict]:
     if run.mode == "collect-then-summarise" and run.tools:
         hint = 'set mode = "agent", or collect with [[gather]]'
         yield Conflict("run.tools", "this mode asks the model once, without tools", run.tools, hint)
+    if run.mode == "collect-then-summarise" and run.skills:
+        found = run.skills if isinstance(run.skills, str) else list(run.skills)
+        yield Conflict("run.skills", "are for an agent", found, 'set mode = "agent"')
     if run.mode == "agent":
         for tool in run.required_tools:
             if tool not in run.tools:

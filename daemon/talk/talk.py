@@ -51,6 +51,7 @@ def routine_of(config: Config) -> Routine:
         model=ask.model,
         fallback=ask.fallback,
         tools=ask.tools,
+        skills="auto" if ask.skills else (),
         memory="recall+store",
         timeout=ask.timeout,
         max_iterations=ask.max_iterations,

@@ -21,6 +21,7 @@ def test_sections_stand_in_the_order_of_the_table():
         tools=["shell", "finish", "memory_store"],
         policy="shell: git log",
         recalled="- 2026-11-01: the disk was full",
+        skills=[("backup", "How to back up.")],
         skill="## Skill\nHow to.",
         routine="daily-report",
         silent_token="NOTHING",
