@@ -127,6 +127,8 @@ def _weigh_voice(match: re.Match[str]) -> int:
         return 1
     if re.search("(?:系统|管理员|开发者|最高权限)(?:指令|指示|命令|覆盖)", said):
         return 10
+    if not re.search("发送|转发|上传|删除|执行|泄露|转账|外传|公布|披露", said):
+        return 2
     return 7 if re.search("立即|必须|务必|马上", said) else 5 if re.search("请|把|将", said) else 2
 
 
@@ -137,6 +139,8 @@ def _weigh_turn(match: re.Match[str]) -> int:
 
 def _weigh_address(match: re.Match[str]) -> int:
     said = match[0]
+    if re.search("可以|能够|帮助|帮你|用于", said):
+        return 1
     to = re.search("致|告|正在阅读|阅读|处理|读到|如果你是|注意|你|您", said)
     return 6 if to and re.search("务必|必须|立即|马上|发送|转发|上传|删除|泄露|忽略", said) else 2
 
@@ -253,7 +257,7 @@ CHINESE = (
     ),
     Sign(
         "persona",
-        10,
+        0,
         phrase(
             r"""
             (?:扮演|假装(?:你)?(?:是|成)?|假设你是|想象你是|充当|模拟)[^。！？\n]{0,16}?
@@ -262,6 +266,9 @@ CHINESE = (
             """
         ),
         words("扮演 假装 假设你是 想象你是 充当 模拟"),
+        weigh=lambda match: (
+            10 if not match[0].startswith(("模拟", "充当")) or re.search("ai|助手|模型|机器人", match[0]) else 3
+        ),
         back=2,
         ahead=50,
     ),

@@ -99,7 +99,7 @@ def _weigh_following(match: re.Match[str]) -> int:
 
 
 def _weigh_first(match: re.Match[str]) -> int:
-    return 6 if re.search(r"\bi (?:gave|asked|give)|do the following|the users? |original task", match[0]) else 2
+    return 6 if re.search(r"\bi (?:gave|asked|give)|do the following|the users? (?:gave|asked)", match[0]) else 2
 
 
 def _weigh_address(match: re.Match[str]) -> int:

@@ -85,6 +85,7 @@ _TELLING = words("""
     to will would can could may might does did we they it which that who shall doesnt didnt wont not never dont cannot
     if i users user people models llms attackers attacker he she should when
     """)
+_PERMITTING = words("can may could might safely")
 _NEGATING = words("not never dont cannot cant doesnt didnt wont mustnt shouldnt")
 
 
@@ -93,6 +94,8 @@ def spoken(match: re.Match[str]) -> str:
     here = clause_before(match)
     if here and here[-1] in _NEGATING:
         return "negated"
+    if here and (here[-1] in _PERMITTING or here[-1] in OURS):
+        return "report"
     if not _TELLING.isdisjoint(here[-3:]) and _ORDERING.isdisjoint(here):
         return "report"
     return "order"
@@ -130,6 +133,8 @@ def _worth(noun: str, between: frozenset[str], *, told: str, undo: bool) -> int:
 def _weigh_spoken(match: re.Match[str]) -> int:
     if re.match(r"erase|delete|wipe|clear", match[0]) and not re.search(r"\byou(?:ve)?\b", match[0]):
         return 2
+    if re.match(r" (?:about|in|at|of|from)\b", match.string[match.end() : match.end() + 7]):
+        return 3
     return {"order": 10, "report": 5, "negated": 0}[spoken(match)]
 
 
@@ -217,7 +222,7 @@ OVERRIDES = (
     ),
     Sign(
         "override",
-        10,
+        0,
         phrase(
             r"""
             \b(?:the following|these|this|following|new|my|below)
@@ -237,6 +242,7 @@ OVERRIDES = (
             supersede supersedes override overrides overrule overrules replace replaces precedence priority outrank
             outranks cancel cancels
             """),
+        weigh=lambda match: 4 if re.search("replace|cancel", match[0]) and " your " not in match[0] else 10,
     ),
     Sign(
         "override",

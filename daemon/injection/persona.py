@@ -18,7 +18,7 @@ _LOOSE = (
 _PLAY = (
     r"(?:adopt|act|behave|respond|answer|operate|function|roleplay|role play|simulate|play|pose|imagine|pretend|reply)"
 )
-_MODE = r"(?:developer|god|dan|jailbreak|jailbroken|unrestricted|unfiltered|uncensored|sudo|evil|chaos|opposite|unsafe)"
+_MODE = r"(?:developer|god|dan|jailbreak|jailbroken|unrestricted|unfiltered|uncensored|sudo|evil|chaos|opposite)"
 _PARTS = {"BOUNDS": _BOUNDS, "LOOSE": _LOOSE, "PLAY": _PLAY, "MODE": _MODE}
 
 _CERTAIN = re.compile(
@@ -44,8 +44,12 @@ def _weigh_role(match: re.Match[str]) -> int:
 
 def _weigh_henceforth(match: re.Match[str]) -> int:
     said = match.string[match.start() : match.end() + 16]
-    sure = r"you (?:are|will (?:act|be|respond|obey|only|ignore|do)|must|only|act|obey|no longer|have no)|obey|pretend"
-    return 10 if re.search(rf"{sure}|ignore|only", said) else 7
+    sure = (
+        r"you (?:are|will (?:act|be|respond|obey|only|ignore|do)|act|obey|no longer (?:follow|have|obey|are)|have no"
+        r"|must (?:obey|only|follow|ignore|act|respond|answer|send|run))|obey|pretend"
+    )
+    only = r"only (?:obey|answer|respond|follow|listen|act|speak|to me)|(?:obey|answer|listen|respond) (?:only )?to me"
+    return 10 if re.search(rf"{sure}|ignore|{only}", said) else 4
 
 
 def _weigh_without(match: re.Match[str]) -> int:
@@ -53,6 +57,8 @@ def _weigh_without(match: re.Match[str]) -> int:
     talks = re.search(r"you|dan\b|unrestrict|unfilter|uncensor|jailbr|anything now|\bai\b|assistant", around)
     if spoken(match) == "negated":
         return 0
+    if re.match(r" (?:on|for|of)\b", match.string[match.end() : match.end() + 5]):
+        return 2
     plays = re.match(r"act|role ?play|simulate|pretend|imagine|adopt", match[0])
     return 10 if talks or (plays and not clause_before(match)) else 6 if plays else 3
 
@@ -64,7 +70,7 @@ def _weigh_mode(match: re.Match[str]) -> int:
     talks = re.search(
         r"\b(?:you|your|ai|assistant|model|restrictions|ignore|respond|answer|chatgpt|rules|safety|filters)\b", around
     )
-    if re.search(r"god|dan|jailbr|unrestrict|unfilter|uncensor|evil|chaos|opposite|unsafe", match[0]):
+    if re.search(r"god|dan|jailbr|unrestrict|unfilter|uncensor|evil|chaos|opposite", match[0]):
         return 10 if talks or re.search(r"\bdan |jailbr", match[0]) else 6
     return 8 if talks and re.search(r"\byour?\b|assistant|respond|rules|safety|filters", around) else 2
 
@@ -185,9 +191,7 @@ PERSONAS = (
             **_PARTS,
         ),
         words("mode"),
-        words(
-            "developer god dan jailbreak jailbroken unrestricted unfiltered uncensored sudo evil chaos opposite unsafe"
-        ),
+        words("developer god dan jailbreak jailbroken unrestricted unfiltered uncensored sudo evil chaos opposite"),
         _weigh_mode,
     ),
 )
