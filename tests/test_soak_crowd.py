@@ -62,6 +62,6 @@ async def test_a_thousand_runs_at_once_leave_nothing_behind(way: str, tmp_path: 
             rows = await daemon.rows("outcome")
     # each call was answered once; a few connections may have been slow to open on a busy machine, and were opened again
     assert Counter(rows)["answered",] == 2 * RUNS * len(held)
-    assert len(rows) < 2.02 * RUNS * len(held)
+    assert len(rows) < 2.2 * RUNS * len(held)
     # what a crowd needed at most stays with the allocator; one crowd more needs no more
     assert held[2] < held[1] * 1.05, f"the memory grows: {held}"
