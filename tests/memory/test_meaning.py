@@ -103,6 +103,7 @@ async def test_what_is_known_outlives_a_restart_and_another_model_begins_anew(
     again = Meaning(OpenAICompatible(base_url=f"{server.url}/v1", model="m"))
     await again.backfill(meant.memory.shelf)
     assert len(server.asked) == before
+    await again.of("the first question may come before the way to the server is made")
     assert await again.of("car") is not None
     other = Meaning(OpenAICompatible(base_url=f"{server.url}/v1", model="other"))
     await other.backfill(meant.memory.shelf)

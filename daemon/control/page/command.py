@@ -18,13 +18,14 @@ def serve(call: Call) -> int:
     except (OSError, OverflowError) as error:
         call.err.say(f"agentctl: port {call.port} cannot be used: {error}; leave --port out to have a free one taken")
         return NOT_SUCCEEDED
-    if call.json:
-        call.say_json({"url": server.url})
-    else:
-        call.out.say(f"Open {server.url}")
-        call.err.say(call.err.paint("The link is good for one browser, and the page for as long as this runs.", DIM))
-    call.out.stream.flush()
-    with server, suppress(KeyboardInterrupt):
+    with server, suppress(KeyboardInterrupt):  # from the first word on: whoever has read it may press Ctrl-C
+        if call.json:
+            call.say_json({"url": server.url})
+        else:
+            call.out.say(f"Open {server.url}")
+            told = "The link is good for one browser, and the page for as long as this runs."
+            call.err.say(call.err.paint(told, DIM))
+        call.out.stream.flush()
         server.serve_forever(poll_interval=3600)  # it wakes up for what comes in, not to look around
     return DONE
 
