@@ -249,6 +249,11 @@ VERBS = {
         "a page to look at, in a browser of this machine",
         (("--port",), {"metavar": "PORT", "type": int, "default": 0, "help": "a loopback port; default: any free one"}),
     ),
+    "completion": Verb(
+        verbs.completion,
+        "what bash, zsh or fish offers after TAB",
+        (("shell",), {"metavar": "SHELL", "help": "bash, zsh or fish"}),
+    ),
     "forecast": Verb(
         verbs.forecast,
         "what the coming days will take: tokens, dollars, time; caps, collisions",

@@ -478,6 +478,13 @@ def audit(call: Call) -> int:
     return act(call)
 
 
+def completion(call: Call) -> int:
+    """Print what a shell is to know of agentctl."""
+    from daemon.control.completion import completion as act
+
+    return act(call)
+
+
 def forecast(call: Call) -> int:
     """Say what the coming days will take."""
     from daemon.control.coming import forecast as act
