@@ -107,7 +107,7 @@ async def test_what_is_known_outlives_a_restart_and_another_model_begins_anew(
     assert await again.of("car") is not None
     other = Meaning(OpenAICompatible(base_url=f"{server.url}/v1", model="other"))
     await other.backfill(meant.memory.shelf)
-    assert len(server.asked) == 2 * before + 1
+    assert sorted(server.asked[-before:]) == sorted(server.asked[:before])
     for each in (again, other):
         await each.close()
 
