@@ -420,6 +420,7 @@ class App:
             words=self.engine.almanac.words,
             elsewhere=self.engine.almanac.elsewhere,
             wake_outbox=self.outbox.wake,
+            preview=lambda routine: self.host.preview(routine),
             metrics=self.metrics,
             caps=lambda: (self.config.budget.day, self.config.budget.month),
             access=self._access,

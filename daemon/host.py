@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
 import structlog
@@ -42,6 +42,7 @@ from daemon.models import (
     ToolContext,
     Usage,
     Verdict,
+    new_id,
     worse,
 )
 from daemon.money import Account, Meter, Purse
@@ -94,6 +95,15 @@ class Rooms(Protocol):
 
     def shelf(self) -> Shelf:
         """Read the skills there are now."""
+
+
+class Preview(NamedTuple):
+    """What a run would be told."""
+
+    sections: Mapping[str, str]
+    functions: Sequence[Json]
+    provider: str
+    model: str
 
 
 class _PolicyInForce:
@@ -256,6 +266,24 @@ class RunHost:
             return run.taint
         given: Json = await self.journal.input_of(run.id) or {}
         return worse(run.taint, Taint.TAINTED if given.get("tainted") else Taint.NONE)
+
+    async def preview(self, routine: Routine) -> Preview:
+        """Return what a run of the routine would be told now, without running it."""
+        now = self.now()
+        run = Run(
+            id=new_id(),
+            routine=routine.name,
+            definition="",
+            trigger="manual",
+            slot=now,
+            created=now,
+            event="preview",
+            goal=routine.run.prompt,
+        )
+        await self._rooms.servers.ready(_tools_of(routine))
+        record = Recorder(self.journal, run, self.events, ())
+        agent = await self.agent_for(run, routine, record, asyncio.get_running_loop().time())
+        return Preview(*agent.preview(), agent.provider.name, agent.provider.model_name)
 
     def _metered(self, run: Run, routine: Routine) -> list[LLMProvider]:
         """Return the models that a run may ask, each behind the meter of this run."""

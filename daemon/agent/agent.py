@@ -182,6 +182,12 @@ class Agent:
 
         return await extract(self._ask_aside, text, schema, self.language)
 
+    def preview(self) -> tuple[dict[str, str], list[Json]]:
+        """Return the sections of the prompt and the functions that a message would begin with; nothing is asked."""
+        functions = self._schemas()
+        context = replace(self.context, tools=[each["name"] for each in functions], boundary="0" * 32)
+        return render(context), functions
+
     @property
     def history(self) -> list[LLMMessage]:
         """The conversation so far, the system prompt first."""

@@ -119,6 +119,7 @@ VERBS = {
     "status": Verb(verbs.status, "how the daemon is"),
     "list": Verb(verbs.list_routines, "every routine: when it runs, how it last went"),
     "show": Verb(verbs.show, "one routine in full", ROUTINE),
+    "preview": Verb(verbs.preview, "what a run of it would be told, and how long that is", ROUTINE, FULL),
     "next": Verb(
         verbs.next_starts,
         "what runs next",

@@ -212,6 +212,25 @@ def _text(page: Page, text: str, *, full: bool, indent: str = "  ") -> None:
         page.say(indent + page.paint(f"… {counted(len(lines) - len(shown), 'more line')} (--full shows them)", DIM))
 
 
+def preview(page: Page, told: Mapping[str, Any], *, full: bool) -> None:
+    """Write what a run would be told, with about how many tokens each part takes."""
+    model = " / ".join(part for part in (told["provider"], told["model"]) if part not in ("", "none"))
+    page.say(f"{page.paint(told['routine'], BOLD)}  about {told['tokens']:,} tokens to {page.safe(model)}")
+    for title, parts in (("Prompt", told["sections"]), ("Tools", told["functions"]), ("Task", [told["task"]])):
+        if not parts:
+            continue
+        page.title(f"{title}, about {sum(part['tokens'] for part in parts):,} tokens")
+        for part in parts:
+            page.say(_part(page, part))
+            if full:
+                _text(page, part["text"], full=True, indent="    ")
+
+
+def _part(page: Page, part: Mapping[str, Any]) -> str:
+    tokens = f"{part['tokens']:>7,} tokens"
+    return f"  {page.safe(part['name']):<16} {page.paint(tokens, DIM)}"
+
+
 def definition(page: Page, value: Mapping[str, Any]) -> None:
     """Write a definition as it would stand in its file, in dotted keys."""
     for line in toml_like(value):

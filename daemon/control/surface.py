@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from daemon.errors import ConfigError
     from daemon.events import Events
     from daemon.forget import Forgetting
+    from daemon.host import Preview
     from daemon.memory import Memory
     from daemon.models import Run
     from daemon.money import Purse
@@ -87,6 +88,8 @@ class Surface:
     """The names that reports may be sent to."""
     caps: Callable[[], tuple[float | None, float | None]] = lambda: (None, None)
     """Dollars that may be spent in a day and in a month."""
+    preview: Callable[[Routine], Awaitable[Preview]] | None = None
+    """What a run of a routine would be told now."""
     wake_outbox: Callable[[], None] = lambda: None
     """Tell the outbox that there is something to send."""
     elsewhere: Callable[[Routine], str] = lambda routine: ""

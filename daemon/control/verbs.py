@@ -181,6 +181,17 @@ def show(call: Call) -> int:
     return DONE
 
 
+def preview(call: Call) -> int:
+    """Show what a run of a routine would be told."""
+    told = call.ask("GET", f"/v1/routines/{quote(call.routine)}/preview")
+    if told is None:
+        return DONE
+    from daemon.control.inspection import preview as write
+
+    write(call.out, told, full=call.full)
+    return DONE
+
+
 def next_starts(call: Call) -> int:
     """Show what runs next."""
     from daemon.control.outlook import next_starts as act
