@@ -18,6 +18,10 @@ _GREETING = (
     "Hello. This routine came up as planned and agentd is well. It gathers no facts, so without a model there is "
     "nothing to tell."
 )
+_NOBODY = (
+    "*There is no model to answer. To have one, name it in config.toml: `provider`, and its `[providers.NAME]`.*\n\n"
+    "Without one, `agentctl list`, `agentctl why ROUTINE` and `agentctl memory search WORDS` tell what is known here."
+)
 
 
 class OfflineProvider(LLMProvider):
@@ -43,7 +47,9 @@ class OfflineProvider(LLMProvider):
         **kw: Any,
     ) -> LLMResponse:
         facts = [fact for message in messages if message.role != "assistant" for fact in unwrap(message.content)]
-        return LLMResponse(content=report(facts), model=self.model_name)
+        # whoever asks without a routine is a person, to whom a greeting would be no answer
+        answer = report(facts) if facts or kw.get("routine") else _NOBODY
+        return LLMResponse(content=answer, model=self.model_name)
 
 
 def report(facts: Sequence[Fact]) -> str:

@@ -54,10 +54,16 @@ async def test_offline_lays_out_what_was_gathered_under_a_line_that_says_so() ->
 
 
 async def test_offline_without_facts_still_has_a_sentence_for_its_reader() -> None:
-    answer = await create_provider("offline").chat([user("Say good morning.")])
+    answer = await create_provider("offline").chat([user("Say good morning.")], routine="heartbeat")
     assert answer.content.startswith("*No model was asked")
     assert "gathers no facts" in answer.content
     assert answer.finish_reason == "stop"
+
+
+async def test_a_person_who_asks_where_there_is_no_model_is_told_that_and_what_to_do() -> None:
+    answer = await create_provider("offline").chat([user("how full are the disks?")])
+    assert answer.content.startswith("*There is no model to answer.")
+    assert "agentctl memory search" in answer.content
 
 
 def test_a_fact_without_text_is_shown_as_such() -> None:
