@@ -355,7 +355,7 @@ def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
             ),
         ),
         # keys of later issues are unknown keys until they work
-        ('[run]\nprompt = "x"\nskills = ["a"]', None),
+        ('[run]\nprompt = "x"\nskill = ["a"]', None),
         ('[run]\nprompt = "x"\n[run.budget]\nusd_per_week = 0.2', None),
         ('name = "other"\n[run]\nprompt = "x"', None),
         ('path = "other"\n[run]\nprompt = "x"', None),

@@ -75,7 +75,7 @@ class Policy:
         `tools` are the names of tools that did not ship with us; `private` the files and folders of the daemon's own,
         which no tool may ever reach.
         """
-        _refuse_if_open(path)
+        refuse_if_open(path)
         known = frozenset({*TOOLS, *tools})
         file = load_toml(path, PolicyFile, (*checks(known), *_proofs(workspace, (path, *private))))
         return replace(cls.of(file, workspace), hash=hashlib.sha256(path.read_bytes()).hexdigest())
@@ -328,7 +328,7 @@ def _proofs(workspace: Path, private: Collection[Path]) -> tuple[Check[PolicyFil
     return (Check(("rule",), examples), Check(("paths.read",), kept_apart))
 
 
-def _refuse_if_open(path: Path) -> None:
+def refuse_if_open(path: Path) -> None:
     """Raise ConfigError if anybody but this user and root could have written the policy, or replaced it."""
     for place in (path, Path(os.path.realpath(path)).parent):
         try:

@@ -6,7 +6,6 @@ them an agent may call says the policy, like for any tool.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from daemon.definitions import did_you_mean, display
 from daemon.errors import ConfigError, Fault
 from daemon.functions import FunctionRegistry, auto_discover_and_register
+from daemon.policy.policy import refuse_if_open
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -33,6 +33,8 @@ def load(config: Config) -> FunctionRegistry:
         key = f"tools.files[{place}]"
         try:
             _register(registry, _module(folder / Path(name).expanduser()))
+        except ConfigError as error:
+            faults += error.faults
         except Exception as error:  # noqa: BLE001  whatever a file of the user's raises while it is imported
             faults.append(_fault(config, key, name, error))
     known = {each.name: each for each in _installed()} if config.tools.packages else {}
@@ -66,10 +68,8 @@ def _register(registry: FunctionRegistry, thing: Any) -> None:
 
 def _module(path: Path) -> ModuleType:
     """Import a file, under a name that shadows nothing."""
-    for each in (path.parent, path):
-        status = each.stat()
-        if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022:
-            raise PermissionError(f"others may change {each}, and so what agentd does: chmod go-w it")
+    path.stat()
+    refuse_if_open(path)
     from importlib.util import module_from_spec, spec_from_file_location
 
     name = f"agentd_tools_{path.stem}"
@@ -86,6 +86,6 @@ def _fault(config: Config, key: str, found: str, error: Exception) -> Fault:
     words = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, FileNotFoundError):
         words = f"there is no such file in {config.folder / 'tools'}"
-    elif not isinstance(error, (ValueError, PermissionError)):
+    elif not isinstance(error, ValueError):
         words = f"{type(error).__name__}: {words}"
     return Fault(file=display(config.file), key=key, found=found, problem=f"cannot be used as a tool: {words}")
