@@ -402,6 +402,7 @@ class Agent:
             self._commit,
             allowance=allowance,
             taint=lambda: self.transcript.taint,
+            denials=self.transcript.denials,
         )
 
     def _tell(self, chunk: Chunk) -> None:

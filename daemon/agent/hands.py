@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from daemon.functions import FunctionRegistry, ToolExecutor
 
 
+# Who was denied so often in one run is looking for a way round: it is told so, in words that end the search.
+MOST_DENIALS = 3
+
+
 class Recorder(Protocol):
     """Where the steps of one run are kept."""
 
@@ -151,16 +155,19 @@ class Hands:
         *,
         allowance: int | None = None,
         taint: Callable[[], Taint] = lambda: Taint.NONE,
+        denials: int = 0,
     ) -> None:
         """Run the calls; neighbours that only look run beside each other, all others one by one.
 
         `note` adds a step to the run, `commit(durable)` makes all noted steps safe, `taint` tells what the run has read
-        by now. Calls past `allowance` are not run. Raises Parked if some wait for a person; the others are done then.
+        by now, `denials` how many calls of it were denied before. Calls past `allowance` are not run. Raises Parked if
+        some wait for a person; the others are done then.
         """
         plans = [
             await self._plan(each, taint(), allowed=allowance is None or place < allowance)
             for place, each in enumerate(pending)
         ]
+        plans = self._wearied(plans, denials)
         waiting = [plan for plan in plans if plan.waits]
         for batch in _batches([plan for plan in plans if not plan.waits]):
             if batch[0].taint is not taint():  # an earlier call of this turn has read what strangers wrote
@@ -249,6 +256,18 @@ class Hands:
             standing=standing,
             note=note,
         )
+
+    def _wearied(self, plans: Sequence[_Plan], denials: int) -> list[_Plan]:
+        """Return the plans; from the third denial of a run on, the model is told to stop trying."""
+        said = []
+        for plan in plans:
+            if plan.refusal and plan.verdict is not None and not plan.started:
+                denials += 1
+                if denials >= MOST_DENIALS:
+                    enough = say("enough", self.context.language, count=denials)
+                    plan = replace(plan, refusal=f"{plan.refusal} {enough}")
+            said.append(plan)
+        return said
 
     def _denied(self, verdict: Verdict) -> str:
         language = self.context.language

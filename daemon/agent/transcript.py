@@ -154,6 +154,11 @@ class Transcript:
         return list(self._open.values())
 
     @property
+    def denials(self) -> int:
+        """How many calls were denied, by the policy or by a person."""
+        return sum((call.get("verdict") or {}).get("effect") == "deny" for call in self.calls.values())
+
+    @property
     def last_text(self) -> str:
         """The newest text of the model, empty if it has said nothing."""
         return next((m.content for m in reversed(self.messages) if m.role == "assistant" and m.content.strip()), "")

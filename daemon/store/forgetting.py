@@ -21,6 +21,9 @@ from daemon.store.rows import deflate, encode, stamp
 # Where definitions go whose last run was forgotten: a hash that no definition has.
 NOWHERE = "forgotten"
 
+# What stands beside the steps of a run, by the number it has here: what a person was asked, what no model has seen.
+_BESIDE = {-2: ("approval", "request"), -3: ("quarantine", "body")}
+
 _ENDED = tuple(status.value for status in Status if status.ended)
 
 
@@ -64,10 +67,20 @@ def written(connection: sqlite3.Connection, runs: Sequence[str]) -> Iterator[Wri
         f"SELECT run_id, seq, kind, body FROM step WHERE run_id IN ({marks})", runs
     ):
         yield Written(run, seq, kind, zlib.decompress(column) if column[:1] == b"x" else column)
+    for seq, (table, body) in _BESIDE.items():
+        for run, id_, column in connection.execute(
+            f"SELECT run_id, id, {body} FROM {table} WHERE run_id IN ({marks}) ORDER BY id", runs
+        ):
+            yield Written(run, seq, id_, zlib.decompress(column) if column[:1] == b"x" else column)
 
 
 def rewrite(connection: sqlite3.Connection, text: Written, change: Callable[[bytes], bytes]) -> None:
     """Put a changed body in the place of a step's."""
+    if text.seq in _BESIDE:
+        table, column = _BESIDE[text.seq]
+        body = deflate(change(text.body))
+        connection.execute(f"UPDATE {table} SET {column} = ? WHERE id = ?", (body, text.kind))
+        return
     if text.seq < 0:
         columns = ("goal", "report", "detail")
         row = connection.execute("SELECT goal, report, detail FROM run WHERE id = ?", (text.run,)).fetchone()

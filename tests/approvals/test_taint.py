@@ -11,6 +11,7 @@ from daemon import archive
 from daemon.errors import NotFound
 from daemon.memory import Memory
 from daemon.models import Status, StepKind, Taint
+from daemon.store import forgetting
 from daemon.tools import memory as memory_tools
 from tests.approvals.conftest import POLICY, turn
 
@@ -156,3 +157,22 @@ async def test_a_text_that_is_not_kept_is_told_so(house):
     here = house("Done.")
     with pytest.raises(NotFound, match="agentctl quarantine"):
         await here.journal.quarantined_text("NOSUCH")
+
+
+async def test_what_a_person_wants_forgotten_goes_from_what_was_asked_and_withheld_too(house, journal):
+    here = house(turn(("look", {"at": f"{ORDERS} 4711-walrus"})), turn(("send", {"text": "4711-walrus"})), "Done.")
+    run, asked = await here.waits()
+    await here.approvals.reject(asked.id, by="uid 1000")
+    await here.live(run)
+
+    def overwrite(connection):
+        for text in list(forgetting.written(connection, [run.id])):
+            forgetting.rewrite(connection, text, lambda body: body.replace(b"4711-walrus", b"[forgotten]"))
+
+    await journal._db.write(overwrite)
+    assert (await journal.approval(asked.id)).petition.request["arguments"] == {"text": "[forgotten]"}
+    (kept,) = await journal.quarantined()
+    assert "walrus" not in kept.text
+    assert (await journal.prove_audit()).broken is None
+    await journal._db.write(lambda connection: forgetting.bury(connection, run.id, here.now()))
+    assert (await journal.approvals(run=run.id), await journal.quarantined()) == ([], [])

@@ -250,3 +250,10 @@ async def test_a_wrong_id_is_told_where_to_look(house):
     here = house("Done.")
     with pytest.raises(NotFound, match="agentctl approvals"):
         await here.approvals.approve("NOSUCH", by="uid 1000")
+
+
+async def test_from_the_third_denial_on_the_model_is_told_to_stop_trying(house):
+    denied = ("shell", {"command": "rm x"})
+    here = house(turn(denied), turn(denied, denied), "I stop.")
+    assert (await here.live()).report == "I stop."
+    assert ["stop looking for a way round" in each for each in here.told()] == [False, False, True]
