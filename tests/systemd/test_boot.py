@@ -12,7 +12,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NEEDED = ("mmdebstrap", "systemd-nspawn")
-missing = [name for name in NEEDED if not shutil.which(name)]
+# root's own programs, wherever this was called from
+ENV = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+missing = [name for name in NEEDED if not shutil.which(name, path=ENV["PATH"])]
 pytestmark = [
     pytest.mark.root,
     pytest.mark.timeout(600),
@@ -53,7 +55,7 @@ def told(tmp_path_factory):
     out.mkdir()
     made = subprocess.run(
         ["mmdebstrap", "-q", "--variant=minbase", f"--include={PACKAGES}", "bookworm", root, *_sources()],
-        capture_output=True, text=True,
+        capture_output=True, text=True, env=ENV,
     )  # fmt: skip
     if made.returncode:
         pytest.skip(f"root: no packages for a container here: {made.stderr.strip()[-200:]}")
@@ -63,7 +65,7 @@ def told(tmp_path_factory):
             ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "-D", root, "--bind", f"{out}:/out",
              "--bind-ro", f"{ROOT}:/opt/agentd", "--bind-ro", f"{sysconfig.get_path('purelib')}:/opt/site",
              "--private-network", "--link-journal=no", "-b"],
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=180, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=180, check=False, env=ENV,
         )  # fmt: skip
         lines = (out / "told").read_text().splitlines()
         print(
@@ -96,7 +98,7 @@ def furnish(root):
     wants = root / "etc/systemd/system/multi-user.target.wants"
     wants.mkdir(parents=True, exist_ok=True)
     (wants / "check.service").symlink_to("/etc/systemd/system/check.service")
-    subprocess.run(["chroot", root, "useradd", "-m", "-s", "/bin/sh", "ada"], check=True)
+    subprocess.run(["chroot", root, "useradd", "-m", "-s", "/bin/sh", "ada"], check=True, env=ENV)
     home = "/home/ada/.config"
     more = MORE.replace("LoadCredential=claude:/etc/agentd/claude.key\n", "")
     put(root, f"{home}/systemd/user/agentd.service", unit("agentd-user.service"))
@@ -105,7 +107,7 @@ def furnish(root):
     put(root, f"{home}/agentd/policy.toml", "version = 1\n")
     put(root, f"{home}/agentd/routines/first.toml", '[run]\nprompt = "x"\n')
     (root / "home/ada/.local/state/agentd").mkdir(parents=True)
-    subprocess.run(["chroot", root, "chown", "-R", "ada:ada", "/home/ada"], check=True)
+    subprocess.run(["chroot", root, "chown", "-R", "ada:ada", "/home/ada"], check=True, env=ENV)
 
 
 def test_the_system_unit_is_ready_when_the_daemon_says_so(told):
