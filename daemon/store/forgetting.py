@@ -102,6 +102,14 @@ def bury(connection: sqlite3.Connection, run: str, now: datetime) -> str:
     connection.execute("DELETE FROM step WHERE run_id = ?", (run,))
     connection.execute("DELETE FROM approval WHERE run_id = ?", (run,))
     connection.execute("DELETE FROM quarantine WHERE run_id = ?", (run,))
+    connection.execute("DELETE FROM told WHERE run_id = ?", (run,))
+    connection.execute("DELETE FROM input WHERE run_id = ?", (run,))
+    # the summary of a conversation says what its turns said; the next one is made of those that are left
+    connection.execute(
+        "UPDATE meta SET value = json_set(value, '$.summary', '') WHERE key = (SELECT"
+        " 'session:' || substr(event, 1, instr(event, '/') - 1) FROM slot WHERE run_id = ? AND routine = 'ask')",
+        (run,),
+    )
     connection.execute(
         "INSERT INTO step (run_id, seq, kind, iteration, call_id, fence, at, body)"
         " SELECT id, 0, ?, 0, NULL, fence, ?, ? FROM run WHERE id = ?",

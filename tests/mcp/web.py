@@ -36,6 +36,7 @@ def main():
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", int(os.environ.get("PORT", "0"))))
+    listener.listen()  # before the port is told: who knocks now waits until the server is up
     print(listener.getsockname()[1], flush=True)
     uvicorn.Server(uvicorn.Config(guarded, log_level="critical", lifespan="on")).run([listener])
 

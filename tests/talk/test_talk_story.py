@@ -239,6 +239,21 @@ async def test_the_same_message_sent_twice_is_said_once(spoken_to):
         assert len(vendor.requests) == 1
 
 
+async def test_what_was_said_can_be_forgotten_to_the_last_byte(spoken_to):
+    slow = {"text": "", "tool_calls": [{"name": "file_list", "arguments": {"path": "."}}], "latency": 1.0}
+    async with Vendor([slow, "It is done.", "So be it."]) as vendor:
+        await started(spoken_to, vendor)
+        run = (await spoken_to.agentctl("ask", "--detach", "the word is zinnober")).out.strip()
+        await vendor.asked(1)
+        await spoken_to.agentctl("tell", run, "and the other is karmesin")
+        await spoken_to.agentctl("ask", "go on")
+        forgotten = await spoken_to.agentctl("memory", "forget", "--run", run, "--yes")
+        assert forgotten.code == 0, forgotten.err
+        assert await spoken_to.stop() == 0
+        held = b"".join(path.read_bytes() for path in spoken_to.state.glob("agentd.db*"))
+        assert b"zinnober" not in held and b"karmesin" not in held
+
+
 async def test_a_sub_agent_works_for_its_parent_with_no_more_than_its_rights(spoken_to):
     hand = {"name": "subagent", "arguments": {"task": "Append a line.", "tools": ["shell"]}}
     secret = {"name": "shell", "arguments": {"command": "cat my.key"}}
