@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -88,6 +88,16 @@ def top(call: Call) -> int:
         )
         return NOT_SUCCEEDED
     Thread(target=watched.follow, name="events", daemon=True).start()
+    with suppress(KeyboardInterrupt):  # at whatever it was: Ctrl-C ends it as q does
+        _show(watched)
+    if not watched.gone:
+        return DONE
+    call.err.say(f"the daemon stopped. Start it with: {start_command()}")
+    return UNREACHABLE
+
+
+def _show(watched: Watched) -> None:
+    """Draw until a key says that it is enough, or the daemon is gone."""
     with _keys(), Live(screen=True, auto_refresh=False) as live:
         while not watched.gone:
             if watched.stale.is_set():
@@ -95,15 +105,10 @@ def top(call: Call) -> int:
                     watched.ask()
                 except (Lost, Unreachable):
                     watched.gone = True
-                    break
+                    return
             live.update(picture(watched, live.console.height), refresh=True)
-            try:
-                if _pressed(1.0) in ("q", "Q", "\x1b", "\x03", "\x04"):
-                    return DONE
-            except KeyboardInterrupt:
-                return DONE
-    call.err.say(f"the daemon stopped. Start it with: {start_command()}")
-    return UNREACHABLE
+            if _pressed(1.0) in ("q", "Q", "\x1b", "\x03", "\x04"):
+                return
 
 
 def picture(watched: Watched, height: int) -> RenderableType:
