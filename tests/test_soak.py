@@ -31,7 +31,9 @@ async def test_kill_9_at_any_moment_loses_nothing_and_repeats_no_side_effect(hom
     for number in range(ROUTINES):
         # so often killed before its first step, a run would be given up as one that kills the daemon
         home.routine(f"work-{number}", f"{AGENT}\n[run.retry]\nattempts = 1000\n")
-    home.write("policy.toml", POLICY)
+    # what a program printed is in the report that the next run is shown, which would ask before it changes anything
+    trust = "".join(f'[routine.work-{number}]\ntainted_tools = ["shell"]\n' for number in range(ROUTINES))
+    home.write("policy.toml", POLICY + trust)
     with VendorProcess([EFFECT, "Done."], by="conversation", latency=0.05, log=log) as vendor:
         home.write("config.toml", config(vendor))
         runs, kills = set(), 0
@@ -46,7 +48,8 @@ async def test_kill_9_at_any_moment_loses_nothing_and_repeats_no_side_effect(hom
             await home.kill()
             kills += 1
             await home.start()
-        ended = [await home.until(run, "run_ended") for run in sorted(runs)]
+        async with asyncio.timeout(120):
+            ended = [await home.until(run, "run_ended") for run in sorted(runs)]
         assert {event["status"] for event in ended} == {"succeeded"}
         results = [
             step["body"]
