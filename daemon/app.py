@@ -68,8 +68,12 @@ from daemon.webhooks import Webhooks
 if TYPE_CHECKING:
     from daemon.delegation import Delegation
     from daemon.host import RunHost
+    from daemon.traces import Traces
 
 log = structlog.get_logger()
+# Where the variables of OpenTelemetry say that spans go, and with which keys.
+OTLP = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+OTLP_HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,6 +112,8 @@ class App:
     outbox: Outbox
     approvals: Approvals
     talk: Talk
+    traces: Traces | None = None
+    """Who is told of runs for OpenTelemetry, where somebody wants that."""
     boot: datetime
     owner: str
     """Who holds the leases of this process."""
@@ -152,6 +158,7 @@ class App:
                 app._retired, app._broken_skills = [], set()
                 app.providers = Providers(config, place.env, place.secrets)
                 app.providers.get(config.provider)  # a missing key is told at start, not at 08:30
+                app.traces = app._traces(config)
                 app.purse = Purse(app.journal, clock=app.clock, zone=lambda: app.zone, config=lambda: app.config)
                 app.registry = app._tools()
                 app.servers = Servers(config.mcp, app.registry, secret=app._server_key)
@@ -181,6 +188,21 @@ class App:
         finally:
             lock.release()
 
+    def _traces(self, config: Config) -> Traces | None:
+        """Return who tells OpenTelemetry of runs; None, and nothing imported, where nobody listens; ConfigError."""
+        endpoint, env = config.otel.endpoint, self.place.env
+        if not endpoint and not any(env.get(name) for name in OTLP):
+            return None
+        from daemon.traces import Courier, Traces, over_http, wanted
+
+        receiver = wanted(endpoint, env, file=display(config.file))
+        if receiver is None:
+            return None
+        for name in OTLP_HEADERS:
+            self._known_secret(env.get(name))
+        courier, now = Courier(lambda: over_http(receiver)), self.clock.now
+        return Traces(courier, self.journal, config=lambda: self.config, now=now, redact=self.redact)
+
     def _talk(self) -> Talk:
         return Talk(
             self.journal,
@@ -204,6 +226,8 @@ class App:
         )
 
     async def _close(self) -> None:
+        if self.traces:
+            await self.traces.close()
         await self.servers.close()
         await self.ladder.close()
         self.events.close()
@@ -290,6 +314,7 @@ class App:
             secrets=self.secrets,
             max_bytes=settings.max_mb * 1_000_000,
             keep=settings.keep,
+            env=self.place.env,
         )
 
     def _tools(self) -> FunctionRegistry:
@@ -343,8 +368,12 @@ class App:
     async def _live(self, run_id: str) -> Run | None:
         from daemon.run import live
 
-        with self.metrics.under_way():
-            run = await live(run_id, self.host)
+        try:
+            with self.metrics.under_way():
+                run = await live(run_id, self.host)
+        finally:
+            if self.traces:
+                self.traces.look(run_id)
         if run is not None and run.status.ended:
             self.metrics.ran(run)
             await asyncio.shield(self.engine.ended(run))
@@ -513,6 +542,7 @@ class App:
             secret = config.hooks_secret()
             targets = self._read_targets(config)
             loaded = await self.definitions(config)
+            traces = self.traces if config.otel.endpoint == old.otel.endpoint else self._traces(config)
         except ConfigError as error:
             self.reload_fault = str(error)
             raise
@@ -522,6 +552,10 @@ class App:
         self.journal.alerting, self.targets = _alerting(config), targets
         if config.log != old.log:
             self._open_log()
+        if traces is not self.traces:
+            before, self.traces = self.traces, traces
+            if before:
+                await before.close()
         if config.providers != old.providers or config.provider != old.provider:
             self._retired.append(self.providers)  # runs under way still ask them
             self.providers = providers

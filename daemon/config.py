@@ -404,6 +404,15 @@ class LogConfig(Table):
     """How many of those set aside stay."""
 
 
+class OtelConfig(Table):
+    """Traces of runs for OpenTelemetry, over HTTP; needs the extra otel."""
+
+    endpoint: Annotated[str, Field(pattern=r"^https?://.+")] | None = None
+    """Where they go, like "http://127.0.0.1:4318"; by default where $OTEL_EXPORTER_OTLP_ENDPOINT says, else nowhere."""
+    content: bool = False
+    """Whether prompts, answers, arguments and results go along."""
+
+
 class KeepConfig(Table):
     """How long history stays; the last ten runs of a routine stay whatever their age."""
 
@@ -482,6 +491,7 @@ class Config(Table):
     hooks: HooksConfig = HooksConfig()
     listen: ListenConfig = ListenConfig()
     log: LogConfig = LogConfig()
+    otel: OtelConfig = OtelConfig()
     keep: KeepConfig = KeepConfig()
     memory: MemoryConfig = MemoryConfig()
 

@@ -72,6 +72,13 @@ class Delegation:
     async def _lived(self, child: Run) -> Run:
         """Live the child to its end, here, however often it is put off."""
         host = self._host
+        try:
+            return await self._to_the_end(child)
+        finally:
+            host.trace(child.id)
+
+    async def _to_the_end(self, child: Run) -> Run:
+        host = self._host
         while not child.status.ended:
             if child.not_before:
                 await asyncio.sleep(max(0.0, (child.not_before - host.now()).total_seconds()))

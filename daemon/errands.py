@@ -53,6 +53,12 @@ class Errands:
         if self._task:
             await asyncio.wait([self._task])
 
+    async def finish(self) -> None:
+        """Do what waits, once more if it fails, and begin nothing after that."""
+        while self._task and not self._task.done():
+            await asyncio.wait([self._task])
+        await self.stop()
+
     def _begin(self) -> None:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name=self._title)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
 import structlog
@@ -60,6 +60,9 @@ from daemon.talk import ASK, Past, Talk
 from daemon.tools import shell
 from daemon.tools.subagent import SUBAGENT
 
+if TYPE_CHECKING:
+    from daemon.traces import Traces
+
 BEGUN = 256  # definitions kept parsed: those of the routines that run often
 log = structlog.get_logger()
 
@@ -92,6 +95,7 @@ class Rooms(Protocol):
     approvals: Approvals
     talk: Talk
     servers: Servers
+    traces: Traces | None
 
     def shelf(self) -> Shelf:
         """Read the skills there are now."""
@@ -289,10 +293,20 @@ class RunHost:
         """Return the models that a run may ask, each behind the meter of this run."""
         rooms = self._rooms
         account = Account(run=run.id, routine=run.routine, budget=routine.run.budget)
-        return [
+        chain: list[LLMProvider] = [
             provider if provider.kind == "offline" else Meter(provider, purse=rooms.purse, account=account)
             for provider in rooms.providers.chain(routine)
         ]
+        if rooms.traces is None:
+            return chain
+        from daemon.traces import Traced
+
+        return [each if each.kind == "offline" else Traced(each, traces=rooms.traces, run=run) for each in chain]
+
+    def trace(self, run: str) -> None:
+        """Tell OpenTelemetry of a run that has ended, where somebody wants that."""
+        if self._rooms.traces:
+            self._rooms.traces.look(run)
 
     def _desk(self, run: Run) -> Desk | NobodyToAsk:
         if run.trigger == SUBAGENT:

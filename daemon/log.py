@@ -1,5 +1,7 @@
 """Structured logs: one JSON line per event to a rotated file, the same for people to the console, secrets taken out.
 
+Where the console is systemd's journal, it gets fields instead of a line with colours (`journald.py`).
+
 Rooms log by `structlog.get_logger()`; event names are `room.past_tense` (`run.finished`) with plain fields. `run`,
 `routine` and `slot` are bound once, in `run.py`, by `structlog.contextvars.bound_contextvars`. What libraries say
 through the standard `logging` goes the same way, from `warning` up.
@@ -19,9 +21,10 @@ from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any
 
 from daemon.errors import ConfigError, Fault
+from daemon.journald import SOCKET, Journald, connected
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Mapping, MutableMapping
     from pathlib import Path
 
     from daemon.redact import Secrets
@@ -53,8 +56,13 @@ def configure(
     secrets: Secrets,
     max_bytes: int = MAX_BYTES,
     keep: int = KEEP,
+    env: Mapping[str, str] | None = None,
+    journal: str = SOCKET,
 ) -> None:
-    """Send all logs of this process to `file` and, with `console`, to stderr; may be called again to change that."""
+    """Send all logs of this process to `file` and, with `console`, to stderr; may be called again to change that.
+
+    `env` tells whether stderr is systemd's journal, which listens on `journal`.
+    """
     import structlog
 
     if level not in LEVELS:
@@ -65,6 +73,7 @@ def configure(
         secrets,
         file=_RotatedFile(file, max_bytes=max_bytes, keep=keep) if file else None,
         console=sys.stderr if console else None,
+        journal=Journald(journal, redact=secrets.redact) if console and connected(sys.stderr, env or {}) else None,
     )
     structlog.configure(
         processors=[structlog.contextvars.merge_contextvars, _head, _exception],
@@ -90,13 +99,17 @@ def pretty(record: dict[str, Any], *, colour: bool) -> str:
     dim, bold, plain = (_DIM, _BOLD, _PLAIN) if colour else ("", "", "")
     level = str(record.get("level", "info"))
     tint = _COLOURS.get(level, "") if colour else ""
-    fields = " ".join(
-        f"{dim}{key}={plain}{_shown(value)}" for key, value in record.items() if key not in _HEAD and value is not None
+    said = _words(record, dim, bold, plain)
+    return f"{dim}{_clock(record.get('at'))}{plain} {tint}{level:<8}{plain} {said}"
+
+
+def _words(record: Mapping[str, Any], dim: str = "", bold: str = "", plain: str = "") -> str:
+    """Return what a record says, without when and how loud."""
+    fields = "".join(
+        f" {dim}{key}={plain}{_shown(value)}" for key, value in record.items() if key not in _HEAD and value is not None
     )
-    event = _tame(str(record.get("event", "")))
-    head = f"{dim}{_clock(record.get('at'))}{plain} {tint}{level:<8}{plain} {bold}{event}{plain}"
     trace = f"\n{_tame(str(record['exception']))}" if record.get("exception") else ""
-    return f"{head} {fields}{trace}" if fields else f"{head}{trace}"
+    return f"{bold}{_tame(str(record.get('event', '')))}{plain}{fields}{trace}"
 
 
 def _clock(at: object) -> str:
@@ -153,8 +166,10 @@ def _traceback(error: BaseException) -> str:
 class _Output:
     """Where records go, whatever thread they come from."""
 
-    def __init__(self, secrets: Secrets, *, file: _RotatedFile | None, console: IO[str] | None) -> None:
-        self._secrets, self._file, self._console = secrets, file, console
+    def __init__(
+        self, secrets: Secrets, *, file: _RotatedFile | None, console: IO[str] | None, journal: Journald | None = None
+    ) -> None:
+        self._secrets, self._file, self._console, self._journal = secrets, file, console, journal
         self._colour = console is not None and wants_colour(console)
         self._encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
         self._lock = threading.Lock()
@@ -164,6 +179,10 @@ class _Output:
             line = self._secrets.redact(self._encode(record))
             with self._lock:
                 self._file.write(line)
+        if self._journal is not None:
+            with self._lock:
+                if self._journal.send(record, _words(record)):
+                    return
         if self._console is not None:
             text = self._secrets.redact(pretty(record, colour=self._colour))
             with self._lock:
@@ -174,6 +193,8 @@ class _Output:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+        if self._journal is not None:
+            self._journal.close()
 
 
 def _say(console: IO[str], text: str) -> None:

@@ -16,12 +16,12 @@ HOUSE = Path(__file__).parents[1] / "daemon"
 
 # From the ground up. A room imports rooms of lower floors only, so rooms of one floor are blind to each other.
 FLOORS = (
-    "models errors facts places beneath bell clock crontab imports neutral notify redact",
+    "models errors facts places beneath bell clock crontab imports journald neutral notify redact",
     "definitions errands events forecast log metrics phrases schedule shipped store timer",
     "config due reload watching",
     "delivery functions injection memory policy providers routines sandbox skills",
     "almanac hindrances patience",
-    "archive chain digest forget ledger mcp mirror money recollection summary tools upkeep why",
+    "archive chain digest forget ledger mcp mirror money recollection summary tools traces upkeep why",
     "agent",
     "approvals gather screen",
     "run",
@@ -81,7 +81,18 @@ HEAVY = frozenset(
 
 # What the idle daemon does without until a run needs it.
 LATER = frozenset(
-    ["anthropic", "apprise", "genai_prices", "httpcore", "httpx", "httpx2", "openai", "sqlalchemy", "sqlmodel"]
+    [
+        "anthropic",
+        "apprise",
+        "genai_prices",
+        "httpcore",
+        "httpx",
+        "httpx2",
+        "openai",
+        "opentelemetry",
+        "sqlalchemy",
+        "sqlmodel",
+    ]
 )
 
 # `except Exception` is at home around one tool call (the model must hear of it) and around one background task (the
@@ -109,6 +120,7 @@ BROAD = {
     "mcp.server:Server._answers": CALL,
     "mcp.server:Server._hold": TASK,
     "tools.own:load": IMPORT,
+    "traces.courier:Courier._work": TASK,
 }
 
 # A screen. What is longer tells more than one story.

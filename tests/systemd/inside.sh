@@ -21,10 +21,16 @@ tell status "$(show StatusText)"
 tell answers "$(ctl --socket /run/agentd/agentd.sock --json version)"
 tell owner "$(stat -c '%U %a' /var/lib/private/agentd)"
 
-printf '[run]\nprompt = "x"\n' >/etc/agentd/routines/second.toml
+printf '[run]\nprompt = "x"\nprovider = "offline"\n' >/etc/agentd/routines/second.toml
 chmod 644 /etc/agentd/routines/second.toml
 systemctl reload agentd; tell reload $?
 until_is 10 ctl --socket /run/agentd/agentd.sock show second; tell reloaded $?
+ctl --socket /run/agentd/agentd.sock run second; tell ran $?
+journalctl --sync
+tell found "$(journalctl -o cat AGENTD_ROUTINE=second AGENTD_EVENT=run.finished _SYSTEMD_UNIT=agentd.service | head -n 1)"
+tell fields "$(journalctl -o json --output-fields=AGENTD_STATUS,PRIORITY,SYSLOG_IDENTIFIER AGENTD_ROUTINE=second \
+    AGENTD_EVENT=run.finished | head -n 1)"
+tell lines "$(journalctl -o cat -u agentd --grep run.finished | wc -l)"
 
 first=$(show MainPID)
 kill -STOP "$first"

@@ -1,5 +1,6 @@
 """systemd as process 1, in a container: it takes our units, and what they promise happens."""
 
+import json
 import os
 import re
 import shutil
@@ -123,6 +124,13 @@ def test_it_lives_in_folders_of_its_own_and_takes_its_key_from_a_credential(told
 
 def test_reload_takes_up_a_new_routine(told):
     assert (told["reload"], told["reloaded"]) == ("0", "0")
+
+
+def test_the_journal_has_what_the_daemon_logs_by_routine_and_event_and_once(told):
+    assert told["ran"] == "0" and told["found"].startswith("run.finished routine=second run=")
+    wanted = {"AGENTD_STATUS": "succeeded", "PRIORITY": "6", "SYSLOG_IDENTIFIER": "agentd"}
+    assert wanted.items() <= json.loads(told["fields"]).items()
+    assert told["lines"] == "1", "not by stderr as well"
 
 
 def test_a_daemon_that_is_stuck_is_started_anew(told):

@@ -1,0 +1,258 @@
+"""Runs, calls of tools and calls to models as spans, made of what the journal holds.
+
+Names and attributes are those of https://opentelemetry.io/docs/specs/semconv/gen-ai/ (schema 1.44; a test compares them
+with the installed package). The conventions are still moving: they are strings here, since importing their package
+costs more than a whole run. What they have no word for begins with `agentd.`.
+
+The ids follow from the run's own: a trace has the 128 bits of the run's ULID, so that `agentctl inspect` and a trace
+viewer find each other without a table, and a sub-agent's run hangs below the call that began it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import Any
+
+from daemon.models import FunctionCall, Json, LLMMessage, LLMResponse, Run, Status, Step, StepKind, Usage
+
+SUBAGENT = "subagent"
+_CROCKFORD = {char: value for value, char in enumerate("0123456789ABCDEFGHJKMNPQRSTVWXYZ")}
+_WHOLE = 26  # characters of a ULID
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """Something that took time, as a value."""
+
+    name: str
+    trace: int
+    id: int
+    parent: int | None
+    start: int
+    """Nanoseconds since the epoch, as `end`."""
+    end: int
+    attributes: Json
+    client: bool = False
+    """Somebody outside this process did the work."""
+    error: str | None = None
+    """Why it failed; empty if only that it did may be told."""
+
+
+def trace_of(run: str) -> int:
+    """Return the id of the trace that a run is in, unless it is a sub-agent's: the 128 bits of its ULID."""
+    if len(run) == _WHOLE and all(char in _CROCKFORD for char in run):
+        value = 0
+        for char in run:
+            value = value << 5 | _CROCKFORD[char]
+        if 0 < value < 1 << 128:
+            return value
+    return int.from_bytes(blake2b(run.encode(), digest_size=16).digest())
+
+
+def span_id(*place: str) -> int:
+    """Return the id of a span, the same one whenever it is asked for."""
+    return int.from_bytes(blake2b("\n".join(place).encode(), digest_size=8).digest()) or 1
+
+
+def place_of(run: Run) -> tuple[int, int | None]:
+    """Return the trace that a run belongs to, and the span it hangs below: the call of its parent, if it has one."""
+    if run.trigger == SUBAGENT and run.event and "/" in run.event:
+        parent, call = run.event.split("/", 1)
+        return trace_of(parent), span_id(parent, call)
+    return trace_of(run.id), None
+
+
+def of_run(run: Run, steps: Sequence[Step], *, provider: str, content: bool) -> Iterator[Span]:
+    """Yield the spans of an ended run: its own, and one for each call of a tool. Those of models are told as they end.
+
+    `provider` is how the conventions call whom it asked; what was said goes along with `content` only.
+    """
+    trace, parent = place_of(run)
+    own = span_id(run.id)
+    for call in _calls(steps):
+        yield _of_call(run, call, trace, own, content=content)
+    usage, end = run.usage, run.ended or run.created
+    attributes = about(run) | _dense(
+        {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.provider.name": provider,
+            "gen_ai.request.model": run.model,
+            "agentd.trigger": run.trigger,
+            "agentd.slot": run.slot.isoformat(),
+            "agentd.status": run.status.value,
+            "agentd.attempts": run.attempt,
+            "agentd.iterations": run.iterations,
+            "agentd.silent": run.silent,
+            "agentd.taint": run.taint.value,
+        }
+    )
+    attributes |= usage_of(usage)
+    failed = run.status not in (Status.SUCCEEDED, Status.SKIPPED)
+    if failed:
+        attributes["error.type"] = run.status.value
+    if content:
+        attributes["gen_ai.input.messages"] = dumped([_said("user", run.goal)])
+        attributes["gen_ai.output.messages"] = dumped([_said("assistant", run.report or "")])
+    yield Span(
+        name=f"invoke_agent {run.routine}",
+        trace=trace,
+        id=own,
+        parent=parent,
+        start=nanoseconds(run.started or run.created),
+        end=nanoseconds(end),
+        attributes=attributes,
+        error=(run.detail or "" if content else "") if failed else None,
+    )
+
+
+def about(run: Run) -> Json:
+    """Return what every span of a run carries."""
+    return {"gen_ai.agent.name": run.routine, "gen_ai.conversation.id": run.id}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Call:
+    """One call of a tool, put together from its steps."""
+
+    step: Step
+    result: Step | None
+    id: str
+    """The vendor's, else its place in the run."""
+    description: str
+
+
+def _calls(steps: Sequence[Step]) -> Iterator[_Call]:
+    """Yield the calls of a run in order; one that was begun again after a crash is one call."""
+    results = {step.call_id: step for step in steps if step.kind is StepKind.RESULT}
+    given, described, seen = {}, {}, set()
+    for step in steps:
+        match step.kind:
+            case StepKind.PROMPT:
+                described = {each["name"]: each.get("description", "") for each in step.body.get("functions") or ()}
+            case StepKind.LLM:
+                for place, call in enumerate(step.body["calls"]):
+                    given[f"{step.iteration}.{place}"] = call.get("id")
+            case StepKind.CALL if step.call_id not in seen:
+                seen.add(step.call_id)
+                key = str(step.call_id)
+                yield _Call(
+                    step=step,
+                    result=results.get(step.call_id),
+                    id=given.get(key) or key,
+                    description=described.get(step.body["tool"], ""),
+                )
+
+
+def _of_call(run: Run, call: _Call, trace: int, parent: int, *, content: bool) -> Span:
+    body, result, tool = call.step.body, call.result.body if call.result else {}, call.step.body["tool"]
+    verdict = body.get("verdict") or {}
+    start = nanoseconds(call.step.at or run.started or run.created)
+    attributes = about(run) | _dense(
+        {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": tool,
+            "gen_ai.tool.type": "function",
+            "gen_ai.tool.call.id": call.id,
+            "gen_ai.tool.description": call.description,
+            "agentd.iteration": call.step.iteration,
+            "agentd.policy.effect": verdict.get("effect"),
+            "agentd.policy.rule": verdict.get("rule"),
+            "agentd.sandbox": result.get("sandbox"),
+        }
+    )
+    error = None
+    if not result.get("ok"):
+        denied = verdict.get("effect") == "deny"
+        attributes["error.type"] = "denied" if denied else "tool_error" if result else "interrupted"
+        error = str(result.get("text", "")) if content else ""
+    if content:
+        attributes["gen_ai.tool.call.arguments"] = dumped(body.get("arguments", {}))
+        attributes["gen_ai.tool.call.result"] = str(result.get("text", ""))
+    return Span(
+        name=f"execute_tool {tool}",
+        trace=trace,
+        id=span_id(run.id, str(call.step.call_id)),
+        parent=parent,
+        start=start,
+        end=start + int(result.get("seconds", 0.0) * 1e9),
+        attributes=attributes,
+        error=error,
+    )
+
+
+def request_of(messages: Sequence[LLMMessage], functions: Sequence[Json] | None) -> Json:
+    """Return what a model was told, in the attributes for content."""
+    system = [{"type": "text", "content": each.content} for each in messages if each.role == "system"]
+    found: Json = {"gen_ai.input.messages": dumped([_message(each) for each in messages if each.role != "system"])}
+    if system:
+        found["gen_ai.system_instructions"] = dumped(system)
+    if functions:
+        found["gen_ai.tool.definitions"] = dumped([{"type": "function", **each} for each in functions])
+    return found
+
+
+def answer_of(response: LLMResponse, *, content: bool) -> Json:
+    """Return what came of a call to a model."""
+    found = _dense(
+        {
+            "gen_ai.response.model": response.model,
+            "gen_ai.response.id": response.request_id,
+            "gen_ai.response.finish_reasons": [response.finish_reason],
+        }
+    )
+    if content:
+        told = _message(response.as_message(), response.reasoning) | {"finish_reason": response.finish_reason}
+        found["gen_ai.output.messages"] = dumped([told])
+    return found | usage_of(response.usage)
+
+
+def usage_of(usage: Usage) -> Json:
+    """Return tokens in the words of the conventions; a cache that was not used is not spoken of."""
+    rare = {
+        "gen_ai.usage.cache_read.input_tokens": usage.cache_read,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write,
+        "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
+    }
+    always = {"gen_ai.usage.input_tokens": usage.input, "gen_ai.usage.output_tokens": usage.output}
+    return always | {key: value for key, value in rare.items() if value}
+
+
+def _message(message: LLMMessage, reasoning: str = "") -> Json:
+    """Return a message in the parts of the conventions (gen-ai-input-messages.json)."""
+    if message.role == "tool":
+        answer = {"type": "tool_call_response", "id": message.tool_call_id, "response": message.content}
+        return {"role": "tool", "parts": [answer]}
+    parts: list[Json] = [{"type": "reasoning", "content": reasoning}] if reasoning else []
+    parts += [{"type": "blob", "modality": "image", "mime_type": each.media_type} for each in message.images]
+    if message.content:
+        parts.append({"type": "text", "content": message.content})
+    parts += [_wanted(call) for call in message.tool_calls]
+    return {"role": message.role, "parts": parts}
+
+
+def _wanted(call: FunctionCall) -> Json:
+    return {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
+
+
+def _said(role: str, text: str) -> Json:
+    return {"role": role, "parts": [{"type": "text", "content": text}]}
+
+
+def dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _dense(fields: Json) -> Json:
+    return {key: value for key, value in fields.items() if value not in (None, "")}
+
+
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+
+
+def nanoseconds(moment: datetime) -> int:
+    """Return a moment as OpenTelemetry counts, exactly: a float has no room for nanoseconds."""
+    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
