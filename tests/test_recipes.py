@@ -1,0 +1,48 @@
+"""The recipes of the README: pasted into a fresh installation they are accepted, allowed what they gather, and run."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from daemon.models import Status
+from tests.docs import README
+from tests.inside import Home
+
+FILES = dict(re.findall(r"```toml\n# (\S+\.toml)\n(.*?)```", README.read_text("utf-8"), re.DOTALL))
+RECIPES = sorted(name.removeprefix("routines/").removesuffix(".toml") for name in FILES if name.startswith("routines/"))
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A fresh installation: shipped policy and routines, with every recipe pasted beside them, and no model."""
+    home = Home(tmp_path)
+    shipped = README.parent
+    shutil.copytree(shipped / "routines", tmp_path / "routines", dirs_exist_ok=True)
+    home.write("policy.toml", (shipped / "policy.toml").read_text("utf-8"))
+    home.write("config.toml", f'provider = "offline"\n{FILES["config.toml"]}')
+    home.write("mail.url", "mailto://ada:secret@127.0.0.1:1?to=ada@example.org")  # nobody listens there
+    for name in RECIPES:
+        home.routine(name, FILES[f"routines/{name}.toml"])
+    return home
+
+
+def test_there_are_the_five_that_people_ask_for():
+    assert RECIPES == ["greeting", "invoices", "morning-mail", "sentinel", "week-in-git"]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+async def test_it_runs_as_it_stands_there(home, name):
+    repository = home.state / "workspace" / "project"
+    repository.mkdir(parents=True)
+    for words in ("init -q", "-c user.name=Ada -c user.email=a@example.org commit -q --allow-empty -m Begin"):
+        subprocess.run(["git", *words.split()], cwd=repository, check=True)
+    async with home.open() as daemon:
+        assert not daemon.faults
+        run = await daemon.run(name)
+        assert run.status is Status.SUCCEEDED, run.detail
+        steps = await daemon.app.journal.steps(run.id)
+    results = [step.body for step in steps if step.kind == "result"]
+    assert len(results) == (name != "invoices")  # by hand no file has landed
+    assert all(result["ok"] for result in results), results
