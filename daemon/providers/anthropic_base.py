@@ -30,6 +30,8 @@ class AnthropicBaseProvider(SdkProvider):
         import httpx2
         from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 
+        from daemon.providers.transport import transport_to
+
         key = self._api_key or "none"
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "User-Agent": "agentd"}
         headers["anthropic-version"] = _VERSION
@@ -46,7 +48,7 @@ class AnthropicBaseProvider(SdkProvider):
             base_url=self.base_url,
             max_retries=0,
             timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT),
-            http_client=DefaultAsyncHttpxClient(follow_redirects=False),
+            http_client=DefaultAsyncHttpxClient(follow_redirects=False, transport=transport_to(self.base_url)),
             open_telemetry=False,
         )
         client._custom_headers = {}  # what ANTHROPIC_CUSTOM_HEADERS put there would win over ours

@@ -1,8 +1,6 @@
 """Servers that speak Chat Completions: vLLM, Ollama, LocalAI, llama.cpp, LM Studio, DeepSeek, GLM, Kimi, Qwen.
 
-httpx does the talking, one small transport per request under way. A single httpx 0.28 pool with a hundred connections
-spends its time asking every one of them whether it is idle (encode/httpcore, pull request 1035): 21 ms of CPU per run
-where a connection each takes 1. Where no proxy stands between, the transport is our own (`direct.py`).
+They are asked over connections of our own (`ways.py`); httpx does the talking where a proxy stands between.
 """
 
 from __future__ import annotations
@@ -12,25 +10,19 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
+from typing import Any, ClassVar
 
 import structlog
 
 from daemon.errors import ProviderError
 from daemon.models import LLMResponse
+from daemon.providers.direct import Address, address_of
 from daemon.providers.vendor import CONNECT_TIMEOUT, Answer, Incoming, VendorProvider, broken, in_thread
+from daemon.providers.ways import Reply, Way, Ways
 from daemon.providers.wire.base import Question
 from daemon.providers.wire.chat import CHAT
 
-if TYPE_CHECKING:
-    from httpx import URL, AsyncBaseTransport, Request
-
 log = structlog.get_logger()
-
-# Connections that nobody has used for so long are closed; servers drop idle ones on their own before long.
-_IDLE = 30.0
 
 
 class OpenSourceProvider(VendorProvider):
@@ -44,7 +36,7 @@ class OpenSourceProvider(VendorProvider):
         self._opening = asyncio.Lock()
         self._is_another = False
         """It was asked, and is no Ollama."""
-        self._urls: dict[str, URL] = {}
+        self._addresses: dict[str, Address] = {}
         """By path: reading an address takes as long as sending a request to it."""
 
     async def warm(self) -> None:
@@ -69,15 +61,14 @@ class OpenSourceProvider(VendorProvider):
 
     async def _answer(self, method: str, path: str, body: bytes | None = None, *, root: str | None = None) -> Answer:
         ways = self._ways or await self._open()
-        import httpx
-
         try:
             async with ways.one() as way:
-                response = await way.handle_async_request(self._request(method, path, body, root=root))
-                content = await response.aread()
-        except httpx.RequestError as error:
+                reply = await self._asked(way, method, path, body, root=root)
+                content = await reply.read()
+                await reply.aclose()
+        except OSError as error:
             raise broken(error, self._vendor) from error
-        return Answer(response.status_code, response.headers, content)
+        return Answer(reply.status, reply.headers, content)
 
     async def _looked_over(self, response: LLMResponse, question: Question) -> LLMResponse:
         """Note that the server has cut the question to what it holds, as Ollama does without a word.
@@ -122,37 +113,34 @@ class OpenSourceProvider(VendorProvider):
     @asynccontextmanager
     async def _stream(self, path: str, body: bytes) -> AsyncIterator[Incoming]:
         ways = self._ways or await self._open()
-        import httpx
-
         async with ways.one() as way:
             try:
-                response = await way.handle_async_request(self._request("POST", path, body))
-            except httpx.RequestError as error:
+                reply = await self._asked(way, "POST", path, body)
+            except OSError as error:
                 raise broken(error, self._vendor) from error
 
             async def pieces() -> AsyncGenerator[bytes, None]:
                 try:
-                    async for piece in response.aiter_bytes():
+                    async for piece in reply.pieces():
                         yield piece
-                except httpx.RequestError as error:
+                except OSError as error:
                     raise broken(error, self._vendor) from error
 
             try:
-                yield Incoming(response.status_code, response.headers, pieces())
+                yield Incoming(reply.status, reply.headers, pieces())
             finally:
-                await response.aclose()
+                await reply.aclose()
 
-    def _request(self, method: str, path: str, body: bytes | None = None, *, root: str | None = None) -> Request:
-        import httpx
+    async def _asked(
+        self, way: Way, method: str, path: str, body: bytes | None = None, *, root: str | None = None
+    ) -> Reply:
+        if path not in self._addresses:
+            self._addresses[path] = address_of((root or self.base_url) + path)
+        headers = [*_HEADERS, (b"Authorization", f"Bearer {self._api_key}".encode())] if self._api_key else _HEADERS
+        return await way.ask(method, self._addresses[path], headers, body or b"", patience=CONNECT_TIMEOUT)
 
-        headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "agentd"}
-        if self._api_key:
-            headers["Authorization"] = f"Bearer {self._api_key}"
-        limits = {"timeout": {"connect": CONNECT_TIMEOUT}}
-        if path not in self._urls:
-            self._urls[path] = httpx.URL((root or self.base_url) + path)
-        return httpx.Request(method, self._urls[path], headers=headers, content=body, extensions=limits)
 
+_HEADERS = [(b"Content-Type", b"application/json"), (b"Accept", b"application/json"), (b"User-Agent", b"agentd")]
 
 # Shorter questions fit anywhere.
 LONG_QUESTION = 1500
@@ -163,96 +151,3 @@ _LETTERS = 8
 def _next_size(tokens: int) -> int:
     """Return a power of two that holds so many tokens, as estimated, and as much again."""
     return 1 << (2 * tokens).bit_length()
-
-
-class Ways:
-    """Transports to one host, each for one request at a time; the last one used is the next one taken."""
-
-    def __init__(self, url: str, *, idle: float = _IDLE) -> None:
-        import httpx
-
-        self._patience = idle
-        parts = urlsplit(url)
-        self._proxy = None if proxy_bypass(parts.hostname or "") else _proxy(parts.scheme)
-        # loading the certificates takes 20 ms: once for all, and not at all for plain http
-        self._tls = (
-            httpx.create_ssl_context() if "https" in (parts.scheme, urlsplit(self._proxy or "").scheme) else False
-        )
-        self._limits = httpx.Limits(max_connections=1, max_keepalive_connections=1)
-        self._idle = [self._new()]
-        self._fewest_idle = 0
-        self._reaper: asyncio.TimerHandle | None = None
-        self._closing: set[asyncio.Task[None]] = set()
-        self._closed = False
-
-    @property
-    def idle(self) -> int:
-        """How many transports wait for a request."""
-        return len(self._idle)
-
-    @property
-    def ticking(self) -> bool:
-        """Whether a timer is set: not when nothing is idle."""
-        return self._reaper is not None
-
-    @asynccontextmanager
-    async def one(self) -> AsyncIterator[AsyncBaseTransport]:
-        """Lend a transport; one on which something went wrong, a cancellation included, is not lent again."""
-        way = self._take()
-        sound = False
-        try:
-            yield way
-            sound = not self._closed
-        finally:
-            if sound:
-                self._keep(way)
-            else:
-                await way.aclose()
-
-    def _take(self) -> AsyncBaseTransport:
-        way = self._idle.pop() if self._idle else self._new()
-        self._fewest_idle = min(self._fewest_idle, len(self._idle))
-        return way
-
-    def _new(self) -> AsyncBaseTransport:
-        if self._proxy is None:
-            from daemon.providers.direct import DirectTransport
-
-            return DirectTransport(self._tls)
-        import httpx
-
-        return httpx.AsyncHTTPTransport(verify=self._tls, limits=self._limits, proxy=self._proxy)
-
-    def _keep(self, way: AsyncBaseTransport) -> None:
-        self._idle.append(way)
-        if self._reaper is None:
-            self._fewest_idle = 0
-            self._reaper = asyncio.get_running_loop().call_later(self._patience, self._reap)
-
-    def _reap(self) -> None:
-        """Close what has been idle since the last time, and come again only if something is left."""
-        self._reaper = None
-        unused, self._idle = self._idle[: self._fewest_idle], self._idle[self._fewest_idle :]
-        for way in unused:
-            task = asyncio.create_task(way.aclose())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
-        self._fewest_idle = len(self._idle)
-        if self._idle:
-            self._reaper = asyncio.get_running_loop().call_later(self._patience, self._reap)
-
-    async def close(self) -> None:
-        self._closed = True
-        if self._reaper is not None:
-            self._reaper.cancel()
-            self._reaper = None
-        ways, self._idle = self._idle, []
-        for way in ways:
-            await way.aclose()
-
-
-def _proxy(scheme: str) -> str | None:
-    """Return the proxy that the environment names for a scheme, as httpx's client would."""
-    proxies = getproxies()
-    proxy = proxies.get(scheme) or proxies.get("all")
-    return proxy if proxy is None or "://" in proxy else f"http://{proxy}"

@@ -34,6 +34,8 @@ class OpenAIProvider(SdkProvider):
         import httpx2
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
+        from daemon.providers.transport import transport_to
+
         # the SDK insists on a key; local servers want one to be there and ignore it
         key = self._api_key or "none"
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "User-Agent": "agentd"}
@@ -49,5 +51,5 @@ class OpenAIProvider(SdkProvider):
             base_url=self.base_url,
             max_retries=0,
             timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT),
-            http_client=DefaultAsyncHttpxClient(follow_redirects=False),
+            http_client=DefaultAsyncHttpxClient(follow_redirects=False, transport=transport_to(self.base_url)),
         )

@@ -390,13 +390,13 @@ async def in_thread(build: Callable[[], T]) -> T:
 
 
 def broken(error: BaseException, host: str) -> Transport:
-    """Return what the failure of a connection is to us; httpx and httpx2 call theirs by the same names."""
+    """Return what the failure of a connection is to us; httpx2 calls its own as httpx does."""
     causes = [error]
     while (cause := causes[-1].__cause__) is not None:
         causes.append(cause)
     names = {type(cause).__name__ for cause in causes}
     said = str(causes[-1]) or type(causes[-1]).__name__
-    if names & {"ConnectError", "ConnectTimeout", "ProxyError", "PoolTimeout"}:
+    if names & {"Unreachable", "ConnectError", "ConnectTimeout", "ProxyError", "PoolTimeout"}:
         return Transport(f"no connection to {host}: {said}")
     return unsure(Transport(f"the connection to {host} broke off: {said}"))
 

@@ -22,9 +22,11 @@ from tests.bench.measure import ROOT
 
 _REPORT = "Disk and memory are fine; nothing has failed since yesterday. The notes ask for nothing. " * 3
 _ARGUMENTS = {"path": "notes.md"}
+# Of a token: a count far below it would look like a question that was cut, which the daemon looks into.
+_LETTERS = 4
 
 
-def _chat(number: int, *, done: bool) -> Any:
+def _chat(number: int, tokens: int, *, done: bool) -> Any:
     function = {"name": "file_read", "arguments": json.dumps(_ARGUMENTS)}
     call = {"id": f"call_{number}", "type": "function", "function": function}
     message = {"content": _REPORT} if done else {"content": None, "tool_calls": [call]}
@@ -39,11 +41,11 @@ def _chat(number: int, *, done: bool) -> Any:
         "created": 1_780_000_000,
         "model": "bench",
         "choices": [choice],
-        "usage": {"prompt_tokens": 900, "completion_tokens": 60, "total_tokens": 960},
+        "usage": {"prompt_tokens": tokens, "completion_tokens": 60, "total_tokens": tokens + 60},
     }
 
 
-def _responses(number: int, *, done: bool) -> Any:
+def _responses(number: int, tokens: int, *, done: bool) -> Any:
     thought = {"id": f"rs_{number}", "type": "reasoning", "summary": [], "encrypted_content": "x" * 400}
     text = {"type": "output_text", "text": _REPORT, "annotations": []}
     said = {"id": f"msg_{number}", "type": "message", "role": "assistant", "status": "completed", "content": [text]}
@@ -55,11 +57,11 @@ def _responses(number: int, *, done: bool) -> Any:
         "status": "completed",
         "model": "bench",
         "output": [thought, said if done else {**call, "arguments": json.dumps(_ARGUMENTS)}],
-        "usage": {"input_tokens": 900, "output_tokens": 60, "total_tokens": 960},
+        "usage": {"input_tokens": tokens, "output_tokens": 60, "total_tokens": tokens + 60},
     }
 
 
-def _messages(number: int, *, done: bool) -> Any:
+def _messages(number: int, tokens: int, *, done: bool) -> Any:
     thought = {"type": "thinking", "thinking": "I look first.", "signature": "x" * 400}
     use = {"type": "tool_use", "id": f"toolu_{number}", "name": "file_read", "input": _ARGUMENTS}
     return {
@@ -69,7 +71,7 @@ def _messages(number: int, *, done: bool) -> Any:
         "model": "bench",
         "content": [thought, {"type": "text", "text": _REPORT} if done else use],
         "stop_reason": "end_turn" if done else "tool_use",
-        "usage": {"input_tokens": 900, "output_tokens": 60},
+        "usage": {"input_tokens": tokens, "output_tokens": 60},
     }
 
 
@@ -124,7 +126,7 @@ class Connection(asyncio.Protocol):
         mark, answer_of = next(api for end, api in _APIS.items() if path.endswith(end))
         has_result = mark in rest
         book.bodies["second" if has_result else "first"] = rest
-        answer = json.dumps(answer_of(book.count, done=has_result)).encode()
+        answer = json.dumps(answer_of(book.count, len(rest) // _LETTERS, done=has_result)).encode()
         if book.latency:
             asyncio.get_running_loop().call_later(book.latency, self._reply, answer)
         else:

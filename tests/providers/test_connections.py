@@ -81,7 +81,7 @@ async def test_warming_up_twice_at_once_opens_one_client(way: str, provider_for:
 
 
 async def test_connections_that_nobody_needs_any_more_are_closed_and_the_clock_then_stops() -> None:
-    from daemon.providers.open_source import Ways
+    from daemon.providers.ways import Ways
 
     async with FakeVendor([]) as vendor:
         ways = Ways(vendor.url, idle=0.01)
@@ -95,7 +95,7 @@ async def test_connections_that_nobody_needs_any_more_are_closed_and_the_clock_t
 
 
 async def test_a_request_that_ends_after_closing_leaves_no_connection() -> None:
-    from daemon.providers.open_source import Ways
+    from daemon.providers.ways import Ways
 
     async with FakeVendor([]) as vendor:
         ways = Ways(vendor.url)

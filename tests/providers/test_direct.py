@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import shutil
 import ssl
 import subprocess
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 
-from daemon.providers.direct import DirectTransport
+from daemon.providers.direct import BrokenOff, Direct, Unreachable, address_of
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
@@ -41,24 +42,24 @@ async def server(*answers: bytes, tls: ssl.SSLContext | None = None) -> AsyncIte
         yield f"{scheme}://127.0.0.1:{port}/", asked
 
 
-async def get(way: DirectTransport, url: str) -> bytes:
-    response = await way.handle_async_request(httpx.Request("GET", url, extensions={"timeout": {"connect": 5.0}}))
-    return await response.aread()
+async def get(way: Direct, url: str) -> bytes:
+    reply = await way.ask("GET", address_of(url), (), patience=20.0)
+    return await reply.read()
 
 
 @pytest.fixture
-async def way() -> AsyncIterator[DirectTransport]:
-    found = DirectTransport(False)
+async def way() -> AsyncIterator[Direct]:
+    found = Direct()
     yield found
     await found.aclose()
 
 
-async def test_an_interim_answer_is_not_the_answer(way: DirectTransport) -> None:
+async def test_an_interim_answer_is_not_the_answer(way: Direct) -> None:
     async with server(b"HTTP/1.1 103 Early Hints\r\nlink: </style.css>\r\n\r\n" + OK) as (url, _):
         assert await get(way, url) == b"ok"
 
 
-async def test_a_body_in_chunks_is_put_together(way: DirectTransport) -> None:
+async def test_a_body_in_chunks_is_put_together(way: Direct) -> None:
     chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
     async with server(chunked, OK) as (url, asked):
         assert await get(way, url) == b"abcde"
@@ -66,7 +67,7 @@ async def test_a_body_in_chunks_is_put_together(way: DirectTransport) -> None:
         assert asked == [1, 1]
 
 
-async def test_what_a_server_says_as_it_hangs_up_is_no_answer_to_the_next_request(way: DirectTransport) -> None:
+async def test_what_a_server_says_as_it_hangs_up_is_no_answer_to_the_next_request(way: Direct) -> None:
     parting = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
     async with server(OK + parting, OK) as (url, asked):
         assert await get(way, url) == b"ok"
@@ -74,42 +75,34 @@ async def test_what_a_server_says_as_it_hangs_up_is_no_answer_to_the_next_reques
         assert asked == [1, 2]
 
 
-async def test_a_connection_that_the_server_wants_closed_is_not_used_again(way: DirectTransport) -> None:
+async def test_a_connection_that_the_server_wants_closed_is_not_used_again(way: Direct) -> None:
     async with server(OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"), OK) as (url, asked):
         assert await get(way, url) == b"ok"
         assert await get(way, url) == b"ok"
         assert asked == [1, 2]
 
 
-async def test_an_answer_that_nobody_read_to_its_end_is_no_answer_to_the_next_request(way: DirectTransport) -> None:
+async def test_an_answer_that_nobody_read_to_its_end_is_no_answer_to_the_next_request(way: Direct) -> None:
     async with server(OK.replace(b"2", b"4"), OK) as (url, asked):
-        response = await way.handle_async_request(httpx.Request("GET", url))
-        await response.aclose()
+        reply = await way.ask("GET", address_of(url), ())
+        await reply.aclose()
         assert await get(way, url) == b"ok"
         assert asked == [1, 2]
 
 
 @pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (b"", httpx.RemoteProtocolError),
-        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", httpx.RemoteProtocolError),
-        (OK[:-1], httpx.RemoteProtocolError),
-    ],
-    ids=["nothing", "no HTTP", "half a body"],
+    "answer", [b"", b"SSH-2.0-OpenSSH_9.2\r\n\r\n", OK[:-1]], ids=["nothing", "no HTTP", "half a body"]
 )
-async def test_what_is_no_whole_answer_is_an_error(
-    answer: bytes, error: type[httpx.RequestError], way: DirectTransport
-) -> None:
+async def test_what_is_no_whole_answer_is_an_error(answer: bytes, way: Direct) -> None:
     async with server(answer) as (url, _):
-        with pytest.raises(error):
+        with pytest.raises(BrokenOff):
             await get(way, url)
 
 
-async def test_where_nobody_listens_there_is_no_connection(way: DirectTransport) -> None:
+async def test_where_nobody_listens_there_is_no_connection(way: Direct) -> None:
     async with server() as (url, _):
         pass
-    with pytest.raises(httpx.ConnectError):
+    with pytest.raises(Unreachable):
         await get(way, url)
 
 
@@ -134,7 +127,7 @@ def serving(certificate: Path) -> ssl.SSLContext:
 
 
 async def test_requests_over_tls_share_a_connection(certificate: Path, serving: ssl.SSLContext) -> None:
-    way = DirectTransport(ssl.create_default_context(cafile=f"{certificate}.cert"))
+    way = Direct(ssl.create_default_context(cafile=f"{certificate}.cert"))
     async with server(OK, OK, tls=serving) as (url, asked):
         assert await get(way, url) == b"ok"
         assert await get(way, url) == b"ok"
@@ -147,8 +140,47 @@ async def test_a_server_that_is_not_whom_it_should_be_gets_no_request(
     name: str, certificate: Path, serving: ssl.SSLContext
 ) -> None:
     trusted = None if "trusted" in name else f"{certificate}.cert"
-    way = DirectTransport(ssl.create_default_context(cafile=trusted))
+    way = Direct(ssl.create_default_context(cafile=trusted))
     async with server(OK, tls=serving) as (url, asked):
-        with pytest.raises(httpx.ConnectError, match=r"(?i)certificate"):
+        with pytest.raises(Unreachable, match=r"(?i)certificate"):
             await get(way, url if "trusted" in name else url.replace("127.0.0.1", "localhost"))
         assert asked == []
+
+
+@pytest.mark.parametrize("packed", [gzip.compress(b"ok" * 400), zlib.compress(b"ok" * 400)], ids=["gzip", "deflate"])
+async def test_what_a_server_packed_unasked_is_unpacked(
+    packed: bytes, way: Direct, request: pytest.FixtureRequest
+) -> None:
+    head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(packed)}\r\ncontent-encoding: {request.node.callspec.id}\r\n\r\n"
+    async with server(*[head.encode() + packed] * 2) as (url, _):
+        assert await get(way, url) == b"ok" * 400
+        reply = await way.ask("GET", address_of(url), ())
+        assert b"".join([piece async for piece in reply.pieces()]) == b"ok" * 400
+
+
+async def test_what_says_it_is_packed_and_is_not_is_an_error(way: Direct) -> None:
+    async with server(OK.replace(b"200 OK", b"200 OK\r\ncontent-encoding: gzip")) as (url, _):
+        with pytest.raises(BrokenOff, match="unpacked"):
+            await get(way, url)
+
+
+async def test_a_character_set_in_the_place_of_a_packing_is_passed_over(way: Direct) -> None:
+    async with server(OK.replace(b"200 OK", b"200 OK\r\ncontent-encoding: UTF-8")) as (url, _):
+        assert await get(way, url) == b"ok"
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("http://a.example", (False, "a.example", 80, b"/", b"a.example")),
+        ("https://A.example:8443/v1/chat?x=1", (True, "a.example", 8443, b"/v1/chat?x=1", b"a.example:8443")),
+        ("http://[::1]:11434/v1", (False, "::1", 11434, b"/v1", b"[::1]:11434")),
+        (
+            "https://bücher.example/ein weg/ü",
+            (True, "bücher.example", 443, b"/ein%20weg/%C3%BC", b"xn--bcher-kva.example"),
+        ),
+        ("http://a/b%20c", (False, "a", 80, b"/b%20c", b"a")),
+    ],
+)
+def test_an_address_is_read_as_it_is_meant(url: str, address: tuple[object, ...]) -> None:
+    assert address_of(url) == address
