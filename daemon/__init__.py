@@ -52,6 +52,7 @@ backup.py transfer.py unit.py   what is known, out into a file and back in; the 
 drafting/       for the person who writes the policy
 rename.py       another name for a routine, its history going along
 new.py          a routine file, written for a person
+offspring.py    routines that agents made; overlay.py settings that they wrote
 webhooks.py     the door for strangers, opened when a routine wants one
 app.py          everything wired by hand
 life.py         the life of the process

@@ -25,7 +25,7 @@ from daemon.clock import Clock, SystemClock, host_zone
 from daemon.config import Config, load_config
 from daemon.control.surface import Access, Surface
 from daemon.control.views import CheckView, ProcessView, ReloadView, fault_views, iso
-from daemon.definitions import display
+from daemon.definitions import Rule, display
 from daemon.delivery import Channel, Outbox, Targets
 from daemon.engine import RoutineEngine
 from daemon.errors import ConfigError, DaemonError, Fault
@@ -39,21 +39,24 @@ from daemon.memory import Memory
 from daemon.metrics import Metrics
 from daemon.models import Json, Run, new_id
 from daemon.money import Purse, priced
+from daemon.places import OVERLAY
 from daemon.policy import Policy
 from daemon.recollection import remember
 from daemon.redact import Secrets
-from daemon.routines import Loaded, Routine, against, load_folder
+from daemon.routines import MADE, Definition, Loaded, Routine, against, load_folder
 from daemon.sandbox import Ladder, settle, tenant
 from daemon.skills import Shelf
 from daemon.store import Alerting, Database, Journal, lock_state
 from daemon.talk import ASK, Talk, routine_of
 from daemon.timer import system_timer
+from daemon.tools import config as settings
 from daemon.tools import (
     files,
     finish,
     git,
     http_request,
     own,
+    routine,
     script,
     self_info,
     shell,
@@ -68,6 +71,8 @@ from daemon.webhooks import Webhooks
 if TYPE_CHECKING:
     from daemon.delegation import Delegation
     from daemon.host import RunHost
+    from daemon.offspring import Offspring
+    from daemon.overlay import Overlay
     from daemon.traces import Traces
 
 log = structlog.get_logger()
@@ -139,6 +144,7 @@ class App:
         config, app.boot = place.config, app.clock.now()
         app.zone = ZoneInfo(config.timezone or host_zone())
         app.owner = f"{os.uname().nodename}:{os.getpid()}:{new_id()}"
+        app._tell_of_overlay(config)
         lock = lock_state(place.state)
         try:
             workspace = _workspace(place)
@@ -331,6 +337,8 @@ class App:
         self_info.register(registry, self.describe, self.describe_routine)
         subagent.register(registry, lambda: self.delegation)
         skill.register(registry, self.shelf)
+        routine.register(registry, lambda: self.offspring)
+        settings.register(registry, lambda: self.overlay)
         search = self.config.search
         if search.kind:
             key = self._known_secret(self.config.key_of("search", search, self.place.env))
@@ -364,6 +372,48 @@ class App:
         from daemon.delegation import Delegation
 
         return Delegation(self.host)
+
+    @cached_property
+    def offspring(self) -> Offspring:
+        """Who makes and steers routines for agents."""
+        from daemon.offspring import Offspring
+
+        return Offspring(
+            folder=self.place.state / MADE,
+            home=lambda: self.config.routines_path,
+            engine=self.engine,
+            journal=self.journal,
+            policy=lambda: self.policy,
+            maker_of=lambda run: self.host.routine_of(run),
+            rules=lambda: self._routine_rules(self.config),
+            reload=self._take_up_if_it_can_be,
+            now=self.clock.now,
+        )
+
+    @cached_property
+    def overlay(self) -> Overlay:
+        """Who reads and writes settings for agents."""
+        from daemon.overlay import Overlay
+
+        return Overlay(file=self.place.state / OVERLAY, config=lambda: self.config, reload=self._take_up)
+
+    async def _take_up(self) -> None:
+        """Read the definitions again, where a daemon serves: `agentd once` leaves that to the next one."""
+        if self.engine.started:
+            await self.reload()
+
+    async def _take_up_if_it_can_be(self) -> None:
+        try:
+            await self._take_up()
+        except ConfigError:  # of something else, and told as such; this is taken up once that is mended
+            log.warning("definitions.kept", fault=self.reload_fault)
+
+    def _tell_of_overlay(self, config: Config) -> None:
+        """Say what of the settings that agents wrote cannot be used; without it, that nothing is wrong."""
+        self.reload_fault = None
+        if config.overlay_fault:
+            self.reload_fault = f"what agents wrote with the tool config does not count: {config.overlay_fault}"
+            log.warning("config.overlay_ignored", fault=str(config.overlay_fault))
 
     async def _live(self, run_id: str) -> Run | None:
         from daemon.run import live
@@ -420,7 +470,7 @@ class App:
 
     def describe_routine(self, name: str) -> Json:
         """Say what a routine may do and how far it may go."""
-        routine = self.engine.routines.get(name)
+        routine = self.engine.routines.get(name.rpartition("/")[2])
         if routine is None:
             return {}
         spec = routine.run
@@ -445,6 +495,8 @@ class App:
             process=self._process,
             reload=self.reload,
             rename=self._rename,
+            adopt=lambda name: self.offspring.adopt(name),
+            remove=lambda name: self.offspring.removed(name),
             check=self._check,
             words=self.engine.almanac.words,
             elsewhere=self.engine.almanac.elsewhere,
@@ -496,14 +548,11 @@ class App:
 
     async def definitions(self, config: Config) -> Loaded:
         """Read the routines; one that names an unknown provider or tool is as invalid as one that is misspelt."""
-        return await asyncio.to_thread(
-            load_folder,
-            config.routines_path,
-            rules=(
-                *against(config.provider_names, self.registry.names(), targets=config.target_names),
-                *priced(config),
-            ),
-        )
+        made, rules = self.place.state / MADE, self._routine_rules(config)
+        return await asyncio.to_thread(load_folder, config.routines_path, made=made, rules=rules)
+
+    def _routine_rules(self, config: Config) -> tuple[Rule[Definition], ...]:
+        return (*against(config.provider_names, self.registry.names(), targets=config.target_names), *priced(config))
 
     async def _check(self) -> Sequence[CheckView]:
         from daemon.doctor import examine
@@ -525,7 +574,9 @@ class App:
 
     def definition_folders(self) -> list[Path]:
         config = self.place.config
-        return list(dict.fromkeys([config.folder, config.routines_path, config.policy_path.parent]))
+        made = self.place.state / MADE
+        folders = [config.folder, config.routines_path, config.policy_path.parent, *([made] if made.is_dir() else ())]
+        return list(dict.fromkeys(folders))
 
     async def reload(self) -> ReloadView:
         """Read config, policy and routines again; ConfigError if one of the three cannot be read: nothing changes.
@@ -534,7 +585,7 @@ class App:
         """
         old = self.place.config
         try:
-            config = await asyncio.to_thread(load_config, old.file)
+            config = await asyncio.to_thread(load_config, old.file, self.place.state / OVERLAY)
             _refuse_another_workspace(config, old)
             policy = await asyncio.to_thread(self._read_policy, config)
             providers = Providers(config, self.place.env, self.place.secrets)
@@ -546,7 +597,7 @@ class App:
         except ConfigError as error:
             self.reload_fault = str(error)
             raise
-        self.reload_fault = None
+        self._tell_of_overlay(config)
         self.place, self.policy = replace(self.place, config=config), policy
         self.webhooks.sign_with(secret)
         self.journal.alerting, self.targets = _alerting(config), targets

@@ -25,7 +25,7 @@ from daemon.store.lock import lock_state
 from daemon.store.rows import stamp
 
 # What a state folder holds besides the database; logs and workspace are left where they are.
-_OF_STATE = ("approvals.toml", "routines.d/*.toml")
+_OF_STATE = ("approvals.toml", "overlay.toml", "routines.d/*.toml")
 _PAGES = 500  # copied at a time, some 2 MB: between two steps the daemon writes
 HELD = "it came from a backup; `agentctl resume --all` lets everything go on"
 

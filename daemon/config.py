@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import grp
 import os
 import pwd
@@ -11,6 +12,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 from zoneinfo import ZoneInfo, available_timezones
@@ -25,19 +27,38 @@ from daemon.definitions import (
     SomeDuration,
     Table,
     Wrong,
+    as_fault,
     did_you_mean,
     display,
     dotted,
-    load_toml,
+    parse,
+    read_toml,
     shown,
 )
 from daemon.errors import ConfigError, Fault
+from daemon.models import Json
 
 KINDS = ("openai", "claude", "minimax", "open_source", "offline", "scripted")
 # The group of entry points by which a package brings a kind of its own.
 KINDS_OF_OTHERS = "agentd.providers"
 _NEED_MODEL = ("openai", "claude", "minimax", "open_source")
 _NEED_KEY = ("openai", "claude", "minimax")
+# What the tool `config` may write where the policy names it: how agentd speaks, when it reports and how hard it works,
+# never what it may do, spend or reach.
+_SETTABLE = (
+    *("provider", "timezone", "agent.name", "agent.user_name", "agent.persona", "agent.language"),
+    *("ask.provider", "ask.model", "ask.skills", "ask.auto_route", "ask.timeout", "ask.max_iterations"),
+    *("daemon.grace", "daemon.max_concurrent", "digest.every", "digest.at", "digest.day"),
+    *("incidents.remind", "incidents.cool_down", "log.level", "memory.summarise"),
+    *(f"providers.*.{key}" for key in ("model", "timeout", "stall", "max_concurrency", "temperature", "max_tokens")),
+)
+
+
+def is_settable(key: str) -> bool:
+    """Tell whether an agent may write this key at all, if the policy names it."""
+    return any(len(key.split(".")) == len(each.split(".")) and fnmatchcase(key, each) for each in _SETTABLE)
+
+
 # What people usually call the variable: named in a hint, never read unless api_key_env says so.
 _USUAL_VARIABLE = {"openai": "OPENAI_API_KEY", "claude": "ANTHROPIC_API_KEY", "minimax": "MINIMAX_API_KEY"}
 
@@ -496,6 +517,7 @@ class Config(Table):
     memory: MemoryConfig = MemoryConfig()
 
     _file: Path = PrivateAttr(default=Path("config.toml"))
+    _overlay_fault: ConfigError | None = PrivateAttr(default=None)
 
     def at(self, file: Path) -> Self:
         """Return this config as read from `file`, to whose folder its paths are relative."""
@@ -505,6 +527,16 @@ class Config(Table):
     @property
     def file(self) -> Path:
         return self._file
+
+    @property
+    def overlay_fault(self) -> ConfigError | None:
+        """Why what agents wrote does not count."""
+        return self._overlay_fault
+
+    def without_overlay(self, fault: ConfigError) -> Self:
+        """Return this config, with the reason why what agents wrote is not in it."""
+        self._overlay_fault = fault
+        return self
 
     @property
     def folder(self) -> Path:
@@ -643,9 +675,18 @@ def _nothing(file: str, key: str) -> SecretStr:
     raise ConfigError(Fault(file=file, key=key, found="", problem="names no address", hint=hint))
 
 
-def load_config(path: Path) -> Config:
-    """Return the config of this file; ConfigError with all its faults."""
-    config = load_toml(path, Config, RULES).at(path)
+def load_config(path: Path, overlay: Path | None = None) -> Config:
+    """Return the config of this file; ConfigError with all its faults.
+
+    What agents wrote into `overlay` stands above it, as long as the two go together: else the file counts alone.
+    """
+    data = read_toml(path)
+    config = parse(data, Config, file=path, rules=RULES).at(path)
+    if overlay is not None and overlay.exists():
+        try:
+            config = _overlaid(data, overlay).at(path)
+        except ConfigError as fault:
+            config = config.without_overlay(fault)
     for name, provider in config.providers.items():
         if provider.api_key is not None:
             _refuse_if_open(path, display(path), f"providers.{name}.api_key")
@@ -655,6 +696,29 @@ def load_config(path: Path) -> Config:
         if target.kind == "apprise" and target.url is not None:
             _refuse_if_open(path, display(path), f"targets.{name}.url")
     return config
+
+
+def _overlaid(data: Json, overlay: Path) -> Config:
+    """Return the config with what agents wrote; ConfigError if that cannot be, or is not theirs to write."""
+    written = dict(_leaves(read_toml(overlay)))
+    if strange := [key for key in written if not is_settable(".".join(key))]:
+        fault = Conflict(dotted(*strange[0]), "is no setting that agents may write")
+        raise ConfigError(as_fault(fault, display(overlay)))
+    merged = copy.deepcopy(data)
+    for (*tables, last), value in written.items():
+        table = merged
+        for part in tables:
+            table = table.setdefault(part, {})
+        table[last] = value
+    return parse(merged, Config, file=overlay, rules=RULES)
+
+
+def _leaves(table: Json, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*above, key))
+        else:
+            yield (*above, key), value
 
 
 def _known_provider(config: Config) -> Iterator[Conflict]:

@@ -139,6 +139,11 @@ class RoutineEngine:
     # --- what others ask
 
     @property
+    def started(self) -> bool:
+        """Whether it rings by itself, or only answers."""
+        return self._alarm is not None
+
+    @property
     def routines(self) -> Mapping[str, Routine]:
         return self._ledger.routines
 

@@ -47,6 +47,7 @@ from daemon.models import (
 )
 from daemon.money import Account, Meter, Purse
 from daemon.policy import Policy
+from daemon.policy.restraint import BY_NAME
 from daemon.providers import LLMProvider
 from daemon.redact import Secrets
 from daemon.routines import Routine
@@ -220,6 +221,7 @@ class RunHost:
         provider, *fallback = self._metered(run, routine)
         always = () if run.trigger == ASK else ("finish",)
         offered = rooms.registry.names([*spec.tools, *always]) if spec.mode == "agent" else []
+        offered = [tool for tool in offered if tool not in BY_NAME or rooms.policy.names(tool, routine.under)]
         # the facts gathered before are steps, too
         fresh = not any(step.kind is StepKind.PROMPT for step in record.steps)
         shelf = (
@@ -242,7 +244,7 @@ class RunHost:
             required_tools=spec.required_tools,
             limits=Limits(
                 max_iterations=spec.max_iterations,
-                max_tool_calls=min(spec.max_tool_calls, rooms.policy.limits_for(routine.name).tool_calls),
+                max_tool_calls=min(spec.max_tool_calls, rooms.policy.limits_for(routine.under).tool_calls),
                 tokens=spec.budget.tokens,
                 temperature=spec.temperature,
                 max_tokens=spec.max_tokens,
@@ -331,7 +333,7 @@ class RunHost:
     def _tool_context(self, run: Run, routine: Routine) -> ToolContext:
         language = self._rooms.config.agent.language
         # the routine's own name: a sub-agent has no more rights than whom it works for
-        return ToolContext(run=run.id, routine=routine.name, workspace=self._workspace, language=language)
+        return ToolContext(run=run.id, routine=routine.under, workspace=self._workspace, language=language)
 
     async def _prompt(self, run: Run, routine: Routine, offered: Sequence[str], *, fresh: bool) -> PromptContext:
         """Return what the prompt is made of; the prompt of a resumed run is in its journal and costs nothing here."""
@@ -358,7 +360,7 @@ class RunHost:
             slot=run.slot if scheduled else None,
             lateness=(context.now - run.slot).total_seconds() if scheduled else 0.0,
             was_down=run.slot < rooms.boot,
-            policy=rooms.policy.summary(routine.name, offered, language=who.language) if offered else "",
+            policy=rooms.policy.summary(routine.under, offered, language=who.language) if offered else "",
             identity=self._identity(),
             previous_report=(last.report or "") if last else "",
             previous_at=last.ended if last else None,

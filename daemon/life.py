@@ -41,6 +41,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
     notifier = Notifier(app.place.env)
     server = Server(app.surface(), app.place.socket, app.place.env, group=app.config.control.group)
     async with asyncio.TaskGroup() as tasks:
+        app.tasks = tasks
 
         def told_to_stop() -> None:
             if stop.is_set():  # Ctrl-C once more: whoever presses it does not want to wait for the runs
@@ -64,7 +65,6 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         await app.executor.submit_all(await _left_over(app))
         await app.engine.start(loaded)
         gc.freeze()  # to walk what stays holds the loop up 0.1 s for 10,000 routines; the start left 800 objects behind
-        app.tasks = tasks
         await app.webhooks.open(tasks)
         await server.ready()
         public = await _open_to_the_network(app, tasks)

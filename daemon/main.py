@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from daemon import __version__
 from daemon.errors import ConfigError, DaemonError, NotFound, Refused, StateBusy
 from daemon.imports import frugal
-from daemon.places import find_config, find_socket, find_state, looked_at, socket_in, user_home
+from daemon.places import OVERLAY, find_config, find_socket, find_state, looked_at, socket_in, user_home
 
 if TYPE_CHECKING:
     from daemon.app import App, Place
@@ -162,8 +162,9 @@ def _folder() -> Path:
         return Path("/")
 
 
-def _config(options: argparse.Namespace) -> Config:
-    """Return the config that wins; ConfigError if there is none, naming where it was looked for."""
+def _config(options: argparse.Namespace, overlay: Path | None = None) -> Config:
+    """Return the config that wins, with what agents wrote above it; ConfigError if there is none, naming where it was
+    looked for."""
     from daemon.config import load_config
     from daemon.errors import Fault
 
@@ -173,7 +174,7 @@ def _config(options: argparse.Namespace) -> Config:
         problem = f"not found in {looked_at(os.environ, cwd, home)}"
         hint = "`agentd init` writes one to ~/.config/agentd"
         raise ConfigError(Fault(file="config.toml", key="", found="", problem=problem, hint=hint))
-    return load_config(found)
+    return load_config(found, overlay)
 
 
 def _place(options: argparse.Namespace, *, console: bool) -> Place:
@@ -185,8 +186,9 @@ def _place(options: argparse.Namespace, *, console: bool) -> Place:
         from daemon.sandbox.confine import keep_memory_private
 
         keep_memory_private()  # keys will be in it
-    config, uid = _config(options), os.getuid()
+    uid = os.getuid()
     state = (options.state or find_state(os.environ, user_home(), uid=uid)).absolute()
+    config = _config(options, state / OVERLAY)
     socket = socket_in(state, uid=uid) if options.state else find_socket(state, os.environ, uid=uid)
     return Place(
         config=config,

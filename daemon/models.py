@@ -305,6 +305,7 @@ class ToolContext:
 
     run: str
     routine: str
+    """As the policy knows it: the routine's name; `maker/name` for one that an agent made."""
     workspace: Path
     language: str = "en"
     tainted: bool = False

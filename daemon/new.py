@@ -18,7 +18,7 @@ from daemon.config import Config
 from daemon.definitions import display
 from daemon.errors import ConfigError, Refused
 from daemon.phrases import Unclear, trigger_of
-from daemon.routines import Routine, against, routine_of
+from daemon.routines import Routine, against, routine_of, write_new
 from daemon.schedule import Schedule
 
 FIRES_SHOWN = 3
@@ -83,24 +83,7 @@ def _report(schedule: Schedule, now: datetime) -> str:
 
 def write(written: Written) -> None:
     """Write the file, whole or not at all; Refused if there is one already."""
-    path = written.path
-    hidden = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        opened = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(opened, "w", encoding="utf-8") as file:
-            file.write(written.text)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(hidden, path)  # unlike a rename it replaces nothing
-        except FileExistsError:
-            told = f"{display(path)} is there already, and nothing is overwritten; choose another name"
-            raise Refused(told) from None
-        finally:
-            hidden.unlink()
-    except OSError as error:
-        raise Refused(f"{display(path)} cannot be written: {error.strerror}") from None
+    write_new(written.path, written.text)
 
 
 def told(written: Written, *, json: bool) -> str:

@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+OVERLAY = "overlay.toml"
+"""Settings that agents wrote, in the state folder; it stands above config.toml."""
 LONGEST_SOCKET = 100
 """A socket's path may have 107 bytes on Linux and 103 on macOS; some room is left for `agentd-hooks.sock`."""
 

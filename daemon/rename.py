@@ -33,6 +33,8 @@ async def rename(engine: RoutineEngine, memory: Memory, policy: Policy, old: str
     for rule in policy.rules:
         if rule.routines and rule.is_for(rule.tool, old) and not rule.is_for(rule.tool, new):
             raise Refused(f"in policy.toml {rule.label} names {old} and not {new}; add it there first")
+    if made := sorted(name for name, each in engine.routines.items() if each.origin and each.origin.routine == old):
+        raise Refused(f"runs of {old} made {', '.join(made)}; adopt or remove them first: agentctl adopt {made[0]}")
     await engine.rename(old, new, _mover(path, path.with_name(f"{new}.toml")))
     before, after = (f"routine:{name}:approach" for name in (old, new))
     if learnt := await memory.item(before):

@@ -129,6 +129,8 @@ async def _guarded(run: Run, host: Host) -> Run | None:
     routine: Routine | None = None
     try:
         routine = await host.routine_of(run)
+        if routine.origin and routine.origin.tainted:  # its maker had read strangers' words when it wrote the task
+            run = replace(run, taint=worse(run.taint, Taint.TAINTED))
         if routine.ping and run.attempt == 1:
             host.ping(routine.ping, run)
         if run.cancel:

@@ -17,7 +17,7 @@ from daemon.money import priced
 from daemon.places import find_state, looked_at, user_home
 from daemon.policy import Policy
 from daemon.providers import create_provider
-from daemon.routines import Routine, against, load_folder
+from daemon.routines import MADE, Routine, against, load_folder
 from daemon.skills import load as load_skills
 from daemon.tools import own
 
@@ -26,6 +26,7 @@ TOOLS = frozenset(
     {
         *("file_list", "file_read", "file_write", "finish", "memory_expand", "memory_forget", "memory_recall"),
         *("git", "http_request", "memory_store", "script", "self_info", "shell", "skill", "subagent", "sysinfo"),
+        *("config", "routine"),
     }
 )
 
@@ -87,7 +88,7 @@ def examine(file: Path, *, env: Mapping[str, str], state: Path, tools: Collectio
         found.faults += error.faults
     try:
         rules = (*against(providers, tools, targets=targets), *priced(config))
-        loaded = load_folder(config.routines_path, rules=rules)
+        loaded = load_folder(config.routines_path, made=state / MADE, rules=rules)
     except ConfigError as error:
         found.faults += error.faults
         return found

@@ -20,6 +20,7 @@ from daemon.store import RoutineState, SlotRow
 # How a run that no slot started is told, by its trigger.
 STARTED_BY = {
     "manual": "by hand",
+    "agent": "by another run, with the tool routine",
     "once": "by `agentd once`",
     "first_run": "as its first run (first_run = true)",
     "on_start": "as the daemon started (on_start = true)",

@@ -16,7 +16,22 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from daemon.functions import FunctionRegistry
-from daemon.tools import files, finish, git, http_request, memory, script, self_info, shell, sysinfo
+from daemon.tools import (
+    config,
+    files,
+    finish,
+    git,
+    http_request,
+    memory,
+    routine,
+    script,
+    self_info,
+    shell,
+    skill,
+    subagent,
+    sysinfo,
+    web_search,
+)
 
 README = Path(__file__).parents[1] / "README.md"
 MARK = re.compile(r"(<!-- begin: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -167,6 +182,11 @@ def registered() -> FunctionRegistry:
     http_request.register(registry, lambda: nothing)
     memory.register(registry, nothing)
     self_info.register(registry, dict)
+    skill.register(registry, lambda: nothing)
+    subagent.register(registry, lambda: nothing)
+    routine.register(registry, lambda: nothing)
+    config.register(registry, lambda: nothing)
+    web_search.register(registry, "searxng", base_url="http://127.0.0.1", key=None)
     return registry
 
 

@@ -276,6 +276,8 @@ VERBS = {
         ROUTINE,
         (("to",), {"metavar": "NEW", "help": "its new name"}),
     ),
+    "adopt": Verb(verbs.adopt, "make a routine yours that an agent made", ROUTINE),
+    "remove": Verb(verbs.remove, "remove a routine that an agent made", ROUTINE),
     "reload": Verb(verbs.reload, "read config, policy and routines again"),
     "validate": Verb(verbs.validate, "check config, policy and routines, without a daemon too", raw=True),
     "doctor": Verb(verbs.doctor, "look for what is wrong here, without a daemon too", raw=True),

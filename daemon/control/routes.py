@@ -169,6 +169,18 @@ async def rename_routine(surface: Surface, *, name: str, to: str) -> RenamedView
     return RenamedView(routine=await show_routine(surface, name=to), named_by=still)
 
 
+async def adopt_routine(surface: Surface, *, name: str) -> RoutineDetail:
+    """Make a routine that an agent made a person's own."""
+    await surface.adopt(name)
+    return await show_routine(surface, name=name.rpartition("/")[2])
+
+
+async def remove_routine(surface: Surface, *, name: str) -> dict[str, str]:
+    """Remove a routine that an agent made; those of people are theirs to remove."""
+    await surface.remove(name)
+    return {"removed": name}
+
+
 async def pause_routine(surface: Surface, *, name: str, until: str | None = None) -> RoutineDetail:
     """Let no slot of a routine start until a moment, or until it is resumed."""
     check_known(surface, name)
@@ -299,6 +311,8 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/v1/routines/{name}/why", why),
     ("POST", "/v1/routines/{name}/run", start_run),
     ("POST", "/v1/routines/{name}/rename", rename_routine),
+    ("POST", "/v1/routines/{name}/adopt", adopt_routine),
+    ("POST", "/v1/routines/{name}/remove", remove_routine),
     ("POST", "/v1/routines/{name}/pause", pause_routine),
     ("POST", "/v1/routines/{name}/resume", resume_routine),
     ("POST", "/v1/resume", resume_all),
@@ -353,6 +367,7 @@ def _routine_view(surface: Surface, name: str, last: Run | None, words: Mapping[
         next=iso(due[0]) if due else None,
         last=run_brief(last, words.get(last.id)) if last else None,
         path=str(routine.path) if routine and routine.path else None,
+        made_by=routine.origin.routine if routine and routine.origin else None,
         faults=fault_views(fault) if fault else [],
     )
 

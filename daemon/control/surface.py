@@ -76,6 +76,10 @@ class Surface:
     """Read config, policy and routines again; ConfigError: nothing was changed."""
     rename: Callable[[str, str], Awaitable[list[str]]]
     """Give a routine another name; return those that name the old one."""
+    adopt: Callable[[str], Awaitable[Path]]
+    """Make a routine that an agent made a person's; return its file."""
+    remove: Callable[[str], Awaitable[None]]
+    """Remove a routine that an agent made."""
     check: Callable[[], Awaitable[Sequence[CheckView]]]
     """The rows of `doctor`."""
     words: Callable[[Routine], str]

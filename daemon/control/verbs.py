@@ -127,7 +127,7 @@ def _routine_row(routine: Mapping[str, Any], today: datetime) -> tuple[str, ...]
         routine["name"],
         outcome({**last, "headline": ""}, today) if last else "never",
         following,
-        routine["words"],
+        routine["words"] + (f"; made by {routine['made_by']}" if routine["made_by"] else ""),
     )
 
 
@@ -421,6 +421,21 @@ def rename(call: Call) -> int:
         call.out.say(f"{call.routine} is {told['routine']['name']} now, its history too")
         for name in told["named_by"]:
             call.err.say(call.err.paint(f'{name} still says after = ["{call.routine}"]: change that too', YELLOW))
+    return DONE
+
+
+def adopt(call: Call) -> int:
+    """Make a routine that an agent made one's own."""
+    told = call.ask("POST", f"/v1/routines/{quote(call.routine)}/adopt")
+    if told is not None:
+        call.out.say(f"{told['name']} is yours now: {told['path']}")
+    return DONE
+
+
+def remove(call: Call) -> int:
+    """Remove a routine that an agent made."""
+    if call.ask("POST", f"/v1/routines/{quote(call.routine)}/remove") is not None:
+        call.out.say(f"{call.routine} is gone; what its runs left stays: agentctl runs {call.routine}")
     return DONE
 
 

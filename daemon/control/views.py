@@ -165,6 +165,8 @@ class RoutineView(TypedDict):
     next: str | None
     last: RunBrief | None
     path: str | None
+    made_by: str | None
+    """The routine whose run made it, where it was no person."""
     faults: list[FaultView]
 
 

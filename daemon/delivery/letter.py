@@ -15,6 +15,7 @@ _LATE = timedelta(minutes=2)
 # How a run comes that was not scheduled; everything else has a slot that it can be late for.
 _UNSCHEDULED = {
     "manual": "started by hand",
+    "agent": "started by another run",
     "once": "started by hand",
     "first_run": "first run",
     "on_start": "at start",

@@ -12,6 +12,7 @@ from daemon.models import Effect, Verdict
 from daemon.policy.globs import any_covers
 from daemon.policy.language import Rule, strictness
 from daemon.policy.lexer import Unreadable
+from daemon.policy.restraint import BY_NAME
 from daemon.policy.web import Target
 
 
@@ -48,7 +49,8 @@ def judge(part: Part, rules: Sequence[Rule], *, routine: str, default: Effect = 
         return Verdict(effect=Effect.DENY, rule="built in", reason=part.refusal.problem, allowed=part.refusal.instead)
     speaking = [rule for rule in rules if rule.is_for(part.tool, routine) and speaks_of(rule, part)]
     if not speaking:
-        return Verdict(effect=default, rule="default", reason=_why_none(part, rules, routine))
+        effect = Effect.DENY if part.tool in BY_NAME else default
+        return Verdict(effect=effect, rule="default", reason=_why_none(part, rules, routine))
     decides = max(speaking, key=lambda rule: (strictness(rule.effect), -rule.number))
     return Verdict(effect=decides.effect, rule=decides.label, reason=decides.reason)
 
@@ -83,7 +85,8 @@ def _why_none(part: Part, rules: Sequence[Rule], routine: str) -> str:
     """Say what kept the nearest allowing rule from speaking of this part."""
     allowing = [rule for rule in rules if rule.effect is not Effect.DENY and rule.is_for(part.tool, routine)]
     if part.words and part.tool != "shell":
-        return f"no rule allows {part.tool} {part.words[0]}".rstrip()
+        more = part.words[:2] if part.tool in BY_NAME else part.words[:1]
+        return f"no rule allows {part.tool} {' '.join(more)}".rstrip()
     if part.words:
         named = [rule for rule in allowing if not rule.argv or part.words[0] in rule.argv[0]]
         if not named:

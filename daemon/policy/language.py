@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
+from daemon.config import is_settable
 from daemon.definitions import Conflict, Items, Table, Wrong, did_you_mean
 from daemon.definitions import Rule as Check
 from daemon.models import Effect
 from daemon.policy.globs import BadPattern, Glob
 from daemon.policy.lexer import Unreadable, listed
 from daemon.policy.profiles import read_only
-from daemon.policy.restraint import PRESETS, Autonomy, OnAsk
+from daemon.policy.restraint import BY_NAME, PRESETS, Autonomy, OnAsk
 from daemon.policy.web import LOOKING, METHODS, Host, Method
 
 
@@ -24,7 +25,7 @@ from daemon.policy.web import LOOKING, METHODS, Host, Method
 class Tool:
     """What a call of a tool acts upon, as far as rules can speak of it."""
 
-    acts_on: Literal["command", "git", "script", "reading", "writing", "web", "nothing"] = "nothing"
+    acts_on: Literal["command", "git", "script", "action", "reading", "writing", "web", "nothing"] = "nothing"
     argument: str = ""
     """Which of its arguments names that."""
     default: str = ""
@@ -33,6 +34,10 @@ class Tool:
     """It may change something; a command or a request may or may not, by its words."""
     sends: bool = False
     """What it is given may leave the machine."""
+    actions: Mapping[str, bool] = field(default_factory=dict)
+    """What it can be told to do, and whether that only looks."""
+    object: str = ""
+    """Which of its arguments names what an action is done to."""
 
 
 # Every tool that ships with us; those of users and servers are handed to Policy.load by name.
@@ -53,8 +58,20 @@ TOOLS: Mapping[str, Tool] = {
     "finish": Tool(),
     "skill": Tool(),
     "web_search": Tool(sends=True),
-    "routine": Tool(changes=True),
-    "config": Tool(changes=True),
+    "routine": Tool(
+        "action",
+        "action",
+        changes=True,
+        object="name",
+        actions={
+            "list": True,
+            "show": True,
+            **dict.fromkeys(("create", "remove", "pause", "resume", "run"), False),
+        },
+    ),
+    "config": Tool(
+        "action", "action", changes=True, object="key", actions={"show": True, "set": False, "reset": False}
+    ),
     "subagent": Tool(),  # what it does is judged call by call, by the rules of whom it works for
 }
 # Programs that run whatever they are told to: a rule that allows one of them by name alone allows everything.
@@ -109,7 +126,7 @@ class RuleTable(Table):
     """What becomes of a call that it speaks of; ask is denied where nobody can be asked."""
     argv: Items[Token | Annotated[Items[Token], Field(min_length=1)]] = ()
     """How the command begins, word by word; a list stands for any of its words. Tool shell: the program first; git:
-    the sub-command; script: its name."""
+    the sub-command; script: its name; routine and config: the action, then the routine or the key."""
     profile: Literal["read-only"] | None = None
     """Tool shell: only with options known to change nothing, and only on files that tools may read."""
     paths: Items[Pattern] = ()
@@ -146,6 +163,8 @@ class Limits(Table):
     """How many processes a command may start, about."""
     file_mb: int = Field(default=1024, ge=1)
     """How long one file that a command writes may get."""
+    routines: int = Field(default=10, ge=0)
+    """How many routines one routine may keep that it has made itself, where a rule lets it make any."""
 
     def within(self, other: RoutineLimits) -> Limits:
         """Return these limits, lowered to those of a routine."""
@@ -162,6 +181,8 @@ class RoutineLimits(Table):
     """How long one command line may take."""
     output_bytes: int | None = Field(default=None, ge=1000)
     """How much of a command's output is kept."""
+    routines: int | None = Field(default=None, ge=0)
+    """How many routines of its own making it may keep."""
 
 
 class RoutineTable(Table):
@@ -263,10 +284,20 @@ class Rule:
         )
 
     def is_for(self, tool: str, routine: str) -> bool:
-        """Tell whether it speaks of this tool in this routine at all."""
-        return (tool == self.tool or ("*" in self.tool and fnmatchcase(tool, self.tool))) and (
-            not self.routines or any(fnmatchcase(routine, each) for each in self.routines)
-        )
+        """Tell whether it speaks of this tool in this routine at all.
+
+        `maker/name` is a routine that an agent made: what allows must allow both, what forbids one forbids the other.
+        """
+        if tool != self.tool and not ("*" in self.tool and self._means(tool)):
+            return False
+        if not self.routines:
+            return True
+        every = all if self.effect is Effect.ALLOW else any
+        return every(any(fnmatchcase(name, each) for each in self.routines) for name in routine.split("/"))
+
+    def _means(self, tool: str) -> bool:
+        """Tell whether its pattern stands for a tool."""
+        return fnmatchcase(tool, self.tool) and (tool not in BY_NAME or self.effect is Effect.DENY)
 
     def takes(self, words: Sequence[str]) -> bool:
         """Tell whether a command begins as it says."""
@@ -277,7 +308,7 @@ class Rule:
     def covers(self, other: Rule) -> bool:
         """Tell whether it speaks of everything that another rule speaks of; a no may be wrong, a yes never is."""
         return (
-            (self.tool in (other.tool, "*") or ("*" not in other.tool and fnmatchcase(other.tool, self.tool)))
+            (self.tool == other.tool or ((self.tool == "*" or "*" not in other.tool) and self._means(other.tool)))
             and (not self.routines or (bool(other.routines) and set(other.routines) <= set(self.routines)))
             and len(self.argv) <= len(other.argv)
             and all(theirs <= ours for ours, theirs in zip(self.argv, other.argv, strict=False))
@@ -327,6 +358,7 @@ def checks(known: frozenset[str]) -> tuple[Check[PolicyFile], ...]:
         Check(("autonomy", "routine.*.autonomy"), _only_narrower),
         Check(("rule.tool", "rule.argv", "rule.profile", "rule.effect", "rule.paths"), _keys_that_fit),
         Check(("rule.tool", "rule.hosts", "rule.methods", "rule.networks", "rule.effect"), _hosts_that_fit),
+        Check(("rule.tool", "rule.argv", "rule.effect"), _actions_that_fit),
         Check(("rule.argv", "rule.profile", "rule.effect", "rule.tool"), _programs_that_fit),
         Check(("rule",), _shadowed),
     )
@@ -343,8 +375,8 @@ def _keys_that_fit(file: PolicyFile) -> Iterator[Conflict]:
     for place, rule in enumerate(file.rule):
         key, shell = f"rule[{place}]", rule.tool == "shell"
         acts_on = TOOLS.get(rule.tool, Tool()).acts_on
-        if rule.argv and acts_on not in ("command", "git", "script"):
-            problem = "only rules for the tools shell, git and script have argv"
+        if rule.argv and acts_on not in ("command", "git", "script", "action"):
+            problem = "only rules for the tools shell, git, script, routine and config have argv"
             yield Conflict(f"{key}.argv", problem, list(map(str, rule.argv)))
         if rule.profile and not shell:
             yield Conflict(f"{key}.profile", "only rules for the tool shell have a profile", rule.profile)
@@ -379,6 +411,26 @@ def _hosts_that_fit(file: PolicyFile) -> Iterator[Conflict]:
             yield Conflict(
                 f"{key}.networks", "says what may be reached besides, and this rule forbids", hint="leave it out"
             )
+
+
+def _actions_that_fit(file: PolicyFile) -> Iterator[Conflict]:
+    for place, rule in enumerate(file.rule):
+        subject, key = TOOLS.get(rule.tool, Tool()), f"rule[{place}].argv"
+        if subject.acts_on != "action":
+            continue
+        first, *rest = ((each,) if isinstance(each, str) else each for each in rule.argv or [()])
+        for action in first:
+            if action not in subject.actions:
+                hint = did_you_mean(action, subject.actions) or f"there are {', '.join(subject.actions)}"
+                yield Conflict(key, f"the tool {rule.tool} knows no such action", action, hint)
+        if rule.tool != "config" or rule.effect == "deny":
+            continue
+        if not rest and not (first and all(subject.actions.get(action, True) for action in first)):
+            hint = 'like argv = ["set", ["agent.language", "digest.at"]], or argv = ["show"]'
+            yield Conflict(key, "names no key, so agents might write any", hint=hint)
+        for name in rest[0] if rest else ():
+            if not is_settable(name) and not all(subject.actions.get(action, True) for action in first):
+                yield Conflict(key, "no agent may write this key", name, hint="README lists those that may be")
 
 
 def _programs_that_fit(file: PolicyFile) -> Iterator[Conflict]:

@@ -25,7 +25,7 @@ from daemon.policy.lexer import Unreadable
 from daemon.policy.profiles import instead_of, read_only
 from daemon.policy.reach import Reach
 from daemon.policy.requests import Planned, Request, understand
-from daemon.policy.restraint import PRESETS, Autonomy, Manner, OnAsk, Restraint
+from daemon.policy.restraint import BY_NAME, PRESETS, Autonomy, Manner, OnAsk, Restraint
 from daemon.policy.web import LOOKING, Target
 
 # The policy in the words of a prompt.
@@ -112,16 +112,18 @@ class Policy:
     def _by_rules(self, tool: str, arguments: Json, routine: str) -> tuple[Verdict, tuple[Planned, ...]]:
         if tool == "finish":
             return _FINISH, ()
-        table = self.routines.get(routine, _UNCONFINED)
-        if (narrowed := without_tool(table, tool, routine)) is not None:
-            return narrowed, ()
+        tables = self._tables(routine)
+        for name, table in tables:
+            if (narrowed := without_tool(table, tool, name)) is not None:
+                return narrowed, ()
         rules = [rule for rule in self.rules if rule.is_for(tool, routine)]
         try:
             request = understand(tool, arguments, self.reach, rules)
         except Unreadable as error:
             return Verdict(effect=Effect.DENY, rule="built in", reason=error.problem, allowed=error.instead), ()
         verdicts = [
-            without_part(table, part, routine) or judge(part, rules, routine=routine, default=self.default)
+            next(filter(None, (without_part(table, part, name) for name, table in tables)), None)
+            or judge(part, rules, routine=routine, default=self.default)
             for part in request.parts
         ]
         place = max(range(len(verdicts)), key=lambda at: (strictness(verdicts[at].effect), -at))
@@ -141,6 +143,8 @@ class Policy:
             return True
         if tool == "http_request":
             return arguments.get("method", "GET") in LOOKING
+        if tool in BY_NAME:
+            return TOOLS[tool].actions.get(str(arguments.get("action")), False)
         if tool != "shell":
             return False
         try:
@@ -151,8 +155,7 @@ class Policy:
 
     def lets_through(self, tool: str, arguments: Json, *, routine: str) -> bool:
         """Tell whether a result that gives orders is shown all the same, as untrusted as can be."""
-        table = self.routines.get(routine)
-        if table is not None and table.injection == "review":
+        if all(table.injection == "review" for _, table in self._tables(routine)):
             return True
         if not self.trusted or TOOLS.get(tool, Tool()).acts_on != "reading":
             return False
@@ -163,13 +166,42 @@ class Policy:
         return all(any_covers(self.trusted, names[0]) for part in parts for names in part.paths)
 
     def _restraint(self, routine: str) -> Restraint:
-        table = self.routines.get(routine, _UNCONFINED)
-        autonomy = min(self.autonomy, table.autonomy or self.autonomy, key=PRESETS.index)
+        tables = [table for _, table in self._tables(routine)]
+        autonomy = min(self.autonomy, *(table.autonomy or self.autonomy for table in tables), key=PRESETS.index)
         return Restraint(
             routine=routine,
             autonomy=autonomy,
-            on_ask=table.on_ask or self.on_ask,
-            tainted_tools=table.tainted_tools,
+            on_ask="deny" if any((table.on_ask or self.on_ask) == "deny" for table in tables) else "park",
+            # a routine that an agent made has no section of its own that widens anything: its maker's counts
+            tainted_tools=tables[0].tainted_tools,
+        )
+
+    def _tables(self, routine: str) -> list[tuple[str, RoutineTable]]:
+        """Return the sections that hold for a routine; for `maker/name` those of both, the maker's first."""
+        if "/" not in routine:
+            return [(routine, self.routines.get(routine, _UNCONFINED))]
+        return [(name, self.routines.get(name, _UNCONFINED)) for name in routine.split("/")]
+
+    def names(self, tool: str, routine: str) -> bool:
+        """Tell whether a rule that does not forbid names this tool, for this routine."""
+        return any(
+            rule.tool == tool and rule.effect is not Effect.DENY and rule.is_for(tool, routine) for rule in self.rules
+        )
+
+    def singles_out(self, routine: str, beside: str) -> str:
+        """Return what speaks of a routine by its name in words that may grant something to it, but not to another."""
+        if routine in self.routines:
+            return f"[routine.{routine}]"
+        return next(
+            (
+                rule.label
+                for rule in self.rules
+                if rule.routines
+                and rule.effect is not Effect.DENY
+                and rule.is_for(rule.tool, routine)
+                and not rule.is_for(rule.tool, beside)
+            ),
+            "",
         )
 
     def _manner(self, tool: str, arguments: Json) -> Manner:
@@ -184,14 +216,17 @@ class Policy:
 
     def limits_for(self, routine: str) -> Limits:
         """Return the limits of one run of a routine."""
-        table = self.routines.get(routine)
-        return self.limits.within(table.limits) if table else self.limits
+        limits = self.limits
+        for _, table in self._tables(routine):
+            if table is not _UNCONFINED:
+                limits = limits.within(table.limits)
+        return limits
 
     def summary(self, routine: str, tools: Collection[str], *, language: str = "en") -> str:
         """Return in a few lines what these tools may do in a routine, for the prompt."""
         say = _SAY.get(language, _SAY["en"])
-        table = self.routines.get(routine, _UNCONFINED)
-        offered = [tool for tool in tools if tool != "finish" and offers(table, tool)]
+        tables = [table for _, table in self._tables(routine)]
+        offered = [tool for tool in tools if tool != "finish" and all(offers(table, tool) for table in tables)]
         rules = [rule for rule in self.rules if any(rule.is_for(tool, routine) for tool in offered)]
         allowing = [rule for rule in rules if rule.effect is Effect.ALLOW]
         lines: list[str] = []
@@ -216,7 +251,7 @@ class Policy:
     def _places(self, tool: str, rules: Collection[Rule], say: Mapping[str, str]) -> str:
         if all(rule.paths for rule in rules):
             return ", ".join(dict.fromkeys(glob.pattern for rule in rules for glob in rule.paths))
-        if TOOLS[tool].acts_on == "script":
+        if TOOLS[tool].acts_on in ("script", "action"):
             return "*"
         writing = TOOLS[tool].acts_on == "writing"
         return ", ".join((say["workspace"], *(() if writing else self.reach.readable)))
@@ -258,11 +293,14 @@ class Policy:
         elif TOOLS[tool].acts_on == "script":
             name, *words = example.split()
             arguments = {"name": name, "arguments": words}
+        elif TOOLS[tool].acts_on == "action":
+            action, _, done_to = example.partition(" ")
+            arguments = {"action": action, TOOLS[tool].object: done_to}
         return understand(tool, arguments, self.reach, self.rules)
 
     def _instead(self, part: Part, rules: Collection[Rule], *, by_default: bool) -> str:
         """Say what would be allowed in place of a part that is not."""
-        if TOOLS.get(part.tool, Tool()).acts_on in ("web", "git", "script"):
+        if TOOLS.get(part.tool, Tool()).acts_on in ("web", "git", "script", "action"):
             if part.misfit is not None:
                 return part.misfit.instead
             forms = [each for rule in rules if rule.effect is Effect.ALLOW for each in _forms(rule)]

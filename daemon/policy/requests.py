@@ -68,6 +68,11 @@ def understand(tool: str, arguments: Json, reach: Reach, rules: Sequence[Rule] =
         return _git(asked, arguments.get("repository", "."), reach)
     if subject.acts_on == "script":
         return _script(asked, arguments.get("arguments", ()))
+    if subject.acts_on == "action":
+        done_to = arguments.get(subject.object)
+        return Request(
+            parts=(Part(tool=tool, words=(asked, done_to) if isinstance(done_to, str) and done_to else (asked,)),)
+        )
     if subject.acts_on == "web":
         return Request(parts=(Part(tool=tool, target=web.target(asked, str(arguments.get("method", "GET")))),))
     return Request(parts=(_path(tool, asked, reach, writing=subject.acts_on == "writing"),))

@@ -14,6 +14,13 @@ from daemon.models import Effect, Verdict
 Autonomy: TypeAlias = Literal["readonly", "supervised", "full"]
 OnAsk: TypeAlias = Literal["park", "deny"]
 PRESETS: tuple[Autonomy, ...] = ("readonly", "supervised", "full")  # strictest first
+# What changes agentd itself: no pattern grants it, and no default but deny holds for it.
+BY_NAME = frozenset({"routine", "config"})
+
+
+def is_meant(tool: str, pattern: str) -> bool:
+    """Tell whether what grants something by a name or a pattern grants it to this tool."""
+    return tool == pattern or (tool not in BY_NAME and fnmatchcase(tool, pattern))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +71,7 @@ class Restraint:
     def _by_taint(self, verdict: Verdict, call: Manner) -> Verdict:
         if verdict.effect is not Effect.ALLOW or (call.looks and not call.sends):
             return verdict
-        if any(fnmatchcase(call.tool, each) for each in self.tainted_tools):
+        if any(is_meant(call.tool, each) for each in self.tainted_tools):
             return verdict
         does = "send something out" if call.looks else "change something"
         return Verdict(

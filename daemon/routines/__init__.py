@@ -6,6 +6,7 @@ when the next one is due (schedule.py), what became of one (store/), and any cha
 
 from daemon.routines.chains import circles, tangled
 from daemon.routines.folder import (
+    MADE,
     Changes,
     Loaded,
     diff,
@@ -15,12 +16,15 @@ from daemon.routines.folder import (
     load_routine,
     name_faults,
     routine_of,
+    write_new,
 )
-from daemon.routines.routine import Budget, Definition, Deliver, Gate, Gather, Retry, Routine, RunSpec, Trigger
-from daemon.routines.rules import KINDS, PATH, against
+from daemon.routines.routine import Budget, Definition, Deliver, Gate, Gather, Origin, Retry, Routine, RunSpec, Trigger
+from daemon.routines.rules import KINDS, OF_AGENTS, PATH, against
 
 __all__ = [
     "KINDS",
+    "MADE",
+    "OF_AGENTS",
     "PATH",
     "Budget",
     "Changes",
@@ -29,6 +33,7 @@ __all__ = [
     "Gate",
     "Gather",
     "Loaded",
+    "Origin",
     "Retry",
     "Routine",
     "RunSpec",
@@ -43,4 +48,5 @@ __all__ = [
     "name_faults",
     "routine_of",
     "tangled",
+    "write_new",
 ]

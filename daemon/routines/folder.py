@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from daemon.definitions import Rule, display, parse, read_toml
-from daemon.errors import ConfigError, Fault
+from daemon.errors import ConfigError, Fault, Refused
 from daemon.routines.chains import circles, tangled
 from daemon.routines.routine import Definition, Routine
-from daemon.routines.rules import RULES
+from daemon.routines.rules import OF_AGENTS, OF_PEOPLE, RULES
 
 RESERVED = ("ask", "subagent")
+# The folder of the state in which the routines lie that agents made.
+MADE = "routines.d"
 
 
 def load_routine(path: Path, *, rules: Sequence[Rule[Definition]] = ()) -> Routine:
@@ -60,8 +62,30 @@ class Loaded:
     faults: dict[str, ConfigError] = field(default_factory=dict)
 
 
-def load_folder(folder: Path, *, rules: Sequence[Rule[Definition]] = ()) -> Loaded:
-    """Return every routine of a folder, by more `rules` too; one bad file harms no other."""
+def load_folder(folder: Path, *, made: Path | None = None, rules: Sequence[Rule[Definition]] = ()) -> Loaded:
+    """Return every routine of a folder, by more `rules` too; one bad file harms no other.
+
+    In `made` lie those that agents made. Where one of them has the name of a person's, the person's counts, and the
+    other's fault stands under `routines.d/NAME`.
+    """
+    loaded = _read(folder, (*OF_PEOPLE, *rules))
+    if made is not None:
+        theirs = _read(made, (*OF_AGENTS, *rules))
+        taken = loaded.routines.keys() | loaded.faults.keys()
+        for name in taken & theirs.routines.keys():
+            file, problem = display(made / f"{name}.toml"), "a routine of yours has this name"
+            theirs.faults[name] = ConfigError(Fault(file=file, key="", found="", problem=problem, hint="remove it"))
+            del theirs.routines[name]
+        loaded.routines.update(theirs.routines)
+        loaded.faults.update({f"{MADE}/{key}" if key in taken else key: fault for key, fault in theirs.faults.items()})
+    for name, fault in tangled(loaded.routines, unread=loaded.faults).items():
+        del loaded.routines[name]
+        loaded.faults[name] = fault
+    return loaded
+
+
+def _read(folder: Path, rules: Sequence[Rule[Definition]]) -> Loaded:
+    """Return the routines of one folder, each by itself."""
     loaded = Loaded()
     for entry in _entries(folder):
         name = display(entry.name).removesuffix(".toml")
@@ -74,9 +98,6 @@ def load_folder(folder: Path, *, rules: Sequence[Rule[Definition]] = ()) -> Load
             loaded.faults[name] = error
         else:
             loaded.routines[name] = routine
-    for name, fault in tangled(loaded.routines, unread=loaded.faults).items():
-        del loaded.routines[name]
-        loaded.faults[name] = fault
     return loaded
 
 
@@ -89,6 +110,27 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
     except OSError as error:
         problem = f"the folder of routines cannot be read: {error.strerror}"
         raise ConfigError(Fault(file=display(folder), key="", found="", problem=problem)) from None
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a routine file, whole or not at all; Refused if there is one already."""
+    hidden = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        opened = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(opened, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(hidden, path)  # unlike a rename it replaces nothing
+        except FileExistsError:
+            told = f"{display(path)} is there already, and nothing is overwritten; choose another name"
+            raise Refused(told) from None
+        finally:
+            hidden.unlink()
+    except OSError as error:
+        raise Refused(f"{display(path)} cannot be written: {error.strerror}") from None
 
 
 def is_routine_file(name: str) -> bool:

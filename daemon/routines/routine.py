@@ -248,6 +248,17 @@ class Deliver(Table):
     """At which ends."""
 
 
+class Origin(Table):
+    """Of a routine that an agent made with the tool `routine`: by whom. It never has more rights than its maker."""
+
+    routine: Name
+    """The routine whose run made it."""
+    run: Name
+    """That run."""
+    tainted: bool = False
+    """Whether the run had read what strangers may have written; then every run of this one begins as if it had, too."""
+
+
 class Definition(Table):
     """What a routine file may say."""
 
@@ -264,6 +275,7 @@ class Definition(Table):
     gather: Items[Gather] = ()
     gate: Gate = Gate()
     deliver: Items[Deliver] = ()
+    origin: Origin | None = None
 
 
 class Routine(Definition):
@@ -272,6 +284,11 @@ class Routine(Definition):
     name: str
     path: Path | None = Field(default=None, exclude=True)
     """Where it was read; not part of what it says."""
+
+    @property
+    def under(self) -> str:
+        """The name by which the policy judges its calls: its own, or `maker/name` where an agent made it."""
+        return f"{self.origin.routine}/{self.name}" if self.origin else self.name
 
     @property
     def schedule_key(self) -> str:

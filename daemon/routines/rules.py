@@ -165,6 +165,33 @@ RULES: tuple[Rule[Definition], ...] = (
 )
 
 
+def _made_by_nobody(routine: Definition) -> Iterator[Conflict]:
+    if routine.origin is not None:
+        yield Conflict("origin", "is of routines that agents make", hint="take it out: this file is yours")
+
+
+# The events by which somebody other than a clock would start it.
+_BY_OTHERS = ("watch", "webhook", "after", "on_start")
+
+
+def _made_by_an_agent(routine: Definition) -> Iterator[Conflict]:
+    if routine.origin is None:
+        yield Conflict("origin", "is missing: only what agents made lies in this folder", hint="move it to your own")
+    for key in _BY_OTHERS:
+        if getattr(routine.trigger, key):
+            yield Conflict(f"trigger.{key}", "an agent gives its routines a schedule and nothing else")
+    for key in ("gather", "ping"):
+        if getattr(routine, key):
+            yield Conflict(key, "is not for a routine that an agent made")
+    for index, tool in enumerate(routine.run.tools):
+        if tool in ("routine", "config") or set(tool) & set("*?["):
+            yield Conflict(f"run.tools[{index}]", "is not for a routine that an agent made", tool)
+
+
+OF_PEOPLE: tuple[Rule[Definition], ...] = (Rule(("origin",), _made_by_nobody),)
+OF_AGENTS: tuple[Rule[Definition], ...] = (Rule(("origin", "trigger", "gather", "run.tools"), _made_by_an_agent),)
+
+
 def against(
     providers: Collection[str], tools: Collection[str] | None = None, *, targets: Collection[str] = CHANNELS
 ) -> tuple[Rule[Definition], ...]:

@@ -31,7 +31,7 @@ class SelfInfo:
         Args:
             parts: Only these keys of the answer, such as "you" or "routines"; everything if left out.
         """
-        you = {"run": context.run, "routine": context.routine, **self._routine(context.routine)}
+        you = {"run": context.run, "routine": context.routine.rpartition("/")[2], **self._routine(context.routine)}
         known = {"you": you, **self._daemon()}
         unknown = [part for part in parts or () if part not in known]
         if unknown:

@@ -259,6 +259,12 @@ async def built(
         desk.routines = {new if name == old else name: each for name, each in desk.routines.items()}
         return []
 
+    async def adopt(name: str) -> Path:
+        return path / f"{name}.toml"
+
+    async def remove(name: str) -> None:
+        del desk.routines[name]
+
     async def check() -> list[CheckView]:
         return [CheckView(name="Python", state="ok", found="3.11", fix="")]
 
@@ -272,6 +278,8 @@ async def built(
         "process": process,
         "reload": reload,
         "rename": rename,
+        "adopt": adopt,
+        "remove": remove,
         "check": check,
         "words": desk.words,
         "access": lambda: Access(operators=frozenset({os.geteuid(), 0})),

@@ -56,7 +56,10 @@ def test_the_shortest_policy_allows_nothing_but_to_finish(policy: Write) -> None
         (f'{ALLOW_SHELL}argv = ["ls"]\nprofile = "readonly"', 'rule[0].profile: expected "read-only"'),
         ('[[rule]]\ntool = "shell"\neffect = "deny"\nprofile = "read-only"', "would deny harmless forms"),
         ('[[rule]]\ntool = "*"\neffect = "allow"', "would allow every tool"),
-        ('[[rule]]\ntool = "file_read"\neffect = "allow"\nargv = ["x"]', "shell, git and script have argv"),
+        (
+            '[[rule]]\ntool = "file_read"\neffect = "allow"\nargv = ["x"]',
+            "shell, git, script, routine and config have argv",
+        ),
         (
             '[[rule]]\ntool = "file_read"\neffect = "allow"\nhosts = ["a.b"]',
             "only rules for the tool http_request have",
