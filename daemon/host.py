@@ -33,6 +33,7 @@ from daemon.memory.tokens import estimate
 from daemon.models import (
     Json,
     LLMResponse,
+    ProgramTime,
     Reply,
     Run,
     Status,
@@ -59,6 +60,7 @@ from daemon.store import Journal
 from daemon.summary import ANSWER_TOKENS, PATIENCE, question, summary_of, with_summary
 from daemon.talk import ASK, Past, Talk
 from daemon.tools import shell
+from daemon.tools.lines import PROGRAMS
 from daemon.tools.subagent import SUBAGENT
 
 if TYPE_CHECKING:
@@ -239,7 +241,7 @@ class RunHost:
             self._policy,
             record,
             context=with_skills(await self._prompt(run, routine, offered, fresh=fresh), shelf, spec.skills),
-            tool_context=self._tool_context(run, routine),
+            tool_context=self._tool_context(run, routine, record.steps),
             offered=offered,
             required_tools=spec.required_tools,
             limits=Limits(
@@ -330,10 +332,15 @@ class RunHost:
         known = self._rooms.ladder.known
         return {"policy": self._rooms.policy.hash, **({"sandbox": known.level} if known else {})}
 
-    def _tool_context(self, run: Run, routine: Routine) -> ToolContext:
-        language = self._rooms.config.agent.language
-        # the routine's own name: a sub-agent has no more rights than whom it works for
-        return ToolContext(run=run.id, routine=routine.under, workspace=self._workspace, language=language)
+    def _tool_context(self, run: Run, routine: Routine, steps: Sequence[Step] = ()) -> ToolContext:
+        results = [step.body for step in steps if step.kind is StepKind.RESULT]
+        return ToolContext(
+            run=run.id,
+            routine=routine.under,  # the routine's own name: a sub-agent has no more rights than whom it works for
+            workspace=self._workspace,
+            language=self._rooms.config.agent.language,
+            programs=ProgramTime(sum(body["seconds"] for body in results if body["tool"] in PROGRAMS)),
+        )
 
     async def _prompt(self, run: Run, routine: Routine, offered: Sequence[str], *, fresh: bool) -> PromptContext:
         """Return what the prompt is made of; the prompt of a resumed run is in its journal and costs nothing here."""

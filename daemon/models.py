@@ -299,6 +299,13 @@ class ToolResult:
     """What reading it does to the run."""
 
 
+@dataclass(slots=True)
+class ProgramTime:
+    """How long the programs of a run have run so far."""
+
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolContext:
     """For whom a tool works: handed to every function that has a parameter of this type, never shown to the model."""
@@ -314,6 +321,8 @@ class ToolContext:
     """The approval that a person gave for this very call, once or for good; empty where none was needed."""
     call: str = ""
     """The call's place in the run: the same one after a crash."""
+    programs: ProgramTime = field(default_factory=ProgramTime)
+    """Shared by all calls of the run."""
 
     def permits(self, verdict: Verdict) -> bool:
         """Tell whether a call that the policy judges so may run here."""

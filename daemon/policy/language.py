@@ -154,7 +154,7 @@ class Limits(Table):
     tool_calls: int = Field(default=40, ge=0)
     """How many calls."""
     shell_seconds: int = Field(default=120, ge=1, le=3600)
-    """How long one command line may take."""
+    """How long the programs of a run may take together."""
     output_bytes: int = Field(default=200_000, ge=1000, le=10_000_000)
     """How much of a command's output is kept; the middle of a longer one is cut out."""
     memory_mb: int = Field(default=2048, ge=64)
@@ -178,7 +178,7 @@ class RoutineLimits(Table):
     tool_calls: int | None = Field(default=None, ge=0)
     """How many calls."""
     shell_seconds: int | None = Field(default=None, ge=1)
-    """How long one command line may take."""
+    """How long the programs of a run may take together."""
     output_bytes: int | None = Field(default=None, ge=1000)
     """How much of a command's output is kept."""
     routines: int | None = Field(default=None, ge=0)

@@ -6,8 +6,9 @@ Not here: reading a line, and what may run (policy/); how its programs are confi
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,6 +24,7 @@ from daemon.tools.repository import repository_view
 
 # The longest line a policy may allow ends by itself; the executor's limit is for tools that have none.
 LONGEST = 3700.0
+PROGRAMS = frozenset({"shell", "git", "script"})
 _NOT_FOUND = 127  # what a shell gives
 # Programs that take orders from files in the home folder (~/.jq is code, ~/.magic too), which is the workspace here.
 _OBEY_HOME, _NOWHERE = frozenset({"jq", "file", "git"}), "/nonexistent"
@@ -55,7 +57,7 @@ async def run_call(
         raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{instead}")
     limits, reach, confined = policy.limits_for(context.routine), policy.reach, await sandbox()
     folder = next((each.folder.real for part in line for each in part.commands if each.folder), reach.workspace)
-    with ExitStack() as files:
+    with ExitStack() as files, program_time(policy, context) as seconds:
         try:
             commands = _Commands(policy, confined, folder, context.routine, files)
             pipelines = [(each.joint, [commands.running(part) for part in each.commands]) for each in line]
@@ -63,12 +65,28 @@ async def run_call(
                 pipelines,
                 folder=Path(folder),
                 environment=environment(reach.workspace, zone),
-                seconds=limits.shell_seconds,
+                seconds=seconds,
                 output_bytes=limits.output_bytes,
             )
         except OSError as error:
             raise ToolFailed(f"could not be run: {error.strerror}: {error.filename}") from None
-    return Done(ended=ended, line=line, seconds=limits.shell_seconds)
+    return Done(ended=ended, line=line, seconds=seconds)
+
+
+@contextmanager
+def program_time(policy: Policy, context: ToolContext) -> Iterator[float]:
+    """Give the seconds that programs of this run still have, and count what the body takes; ToolFailed for none."""
+    most = policy.limits_for(context.routine).shell_seconds
+    left = most - context.programs.seconds
+    if left <= 0:
+        raise ToolFailed(
+            f"not run: the programs of this run have had their {most} s (limits.shell_seconds of policy.toml)"
+        )
+    began = time.monotonic()
+    try:
+        yield left
+    finally:
+        context.programs.seconds += time.monotonic() - began
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +203,12 @@ def told(done: Done) -> str:
     notes = list(_notes(ended))
     if ended.stopped == "time":
         raise ToolFailed(
-            " ".join([f"stopped after {seconds:g} s, which is all a line may take; ask for less at a time", *notes]),
+            " ".join(
+                [
+                    f"stopped after {seconds:.3g} s, which is all that programs of this run had left; ask for less",
+                    *notes,
+                ]
+            ),
             partial=text,
         )
     if ended.stopped == "flood":

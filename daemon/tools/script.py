@@ -18,7 +18,7 @@ from daemon.functions import FunctionRegistry
 from daemon.models import Json, ToolContext
 from daemon.policy import Planned, PlannedCommand, Policy
 from daemon.sandbox import Confining, Running, Sandbox, run, unconfined
-from daemon.tools.lines import LONGEST, Done, bounds, environment, told
+from daemon.tools.lines import LONGEST, Done, bounds, environment, program_time, told
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _LARGEST = 1 << 20  # bytes; a longer file is no script
@@ -69,18 +69,19 @@ async def _run(
     limits, workspace = policy.limits_for(context.routine), policy.reach.workspace
     cell = sandbox.cell(bounds(policy, context.routine, folder=workspace, writes=True))
     running = Running(path=str(path), argv=[path.name, *words], cell=cell, needs=[str(path)])
-    try:
-        ended = await run(
-            [(";", [running])],
-            folder=Path(workspace),
-            environment=environment(workspace, zone),
-            seconds=limits.shell_seconds,
-            output_bytes=limits.output_bytes,
-        )
-    except OSError as error:
-        raise ToolFailed(f"could not be run: {error.strerror}: {error.filename}") from None
+    with program_time(policy, context) as seconds:
+        try:
+            ended = await run(
+                [(";", [running])],
+                folder=Path(workspace),
+                environment=environment(workspace, zone),
+                seconds=seconds,
+                output_bytes=limits.output_bytes,
+            )
+        except OSError as error:
+            raise ToolFailed(f"could not be run: {error.strerror}: {error.filename}") from None
     planned = PlannedCommand(program=path.name, argv=tuple(running.argv), redirects=(), stdin=None, answers=())
-    return Done(ended=ended, line=(Planned(joint=";", commands=(planned,)),), seconds=limits.shell_seconds)
+    return Done(ended=ended, line=(Planned(joint=";", commands=(planned,)),), seconds=seconds)
 
 
 def scripts(folder: Path, policy: Policy) -> list[Path]:

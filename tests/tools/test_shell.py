@@ -66,6 +66,16 @@ async def test_a_line_that_takes_too_long_is_stopped_and_says_so(calling: Callab
     assert "stopped after 1 s" in result.text
 
 
+async def test_the_programs_of_a_run_share_its_time(calling: Callable[[str], Call]) -> None:
+    call = calling('[limits]\nshell_seconds = 1\n[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["sleep"]\n')
+    assert (await call("shell", command="sleep 0.2")).ok
+    stopped = await call("shell", command="sleep 600")
+    assert "stopped after 0." in stopped.text and "had left" in stopped.text
+    refused = await call("shell", command="sleep 0")
+    assert not refused.ok
+    assert "the programs of this run have had their 1 s (limits.shell_seconds of policy.toml)" in refused.text
+
+
 async def test_output_is_cut_in_the_middle_where_the_policy_says(calling: Callable[[str], Call]) -> None:
     short = '[limits]\noutput_bytes = 1000\n[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["seq"]\n'
     result = await calling(short)("shell", command="seq 100000")
