@@ -86,10 +86,11 @@ class Page:
         return self.paint(sign if self.unicode else PLAIN_SIGNS.get(sign, sign), colour)
 
     def safe(self, text: str) -> str:
-        """Return text from elsewhere such that a terminal shows it and does not obey it."""
-        if not self.terminal or text.isprintable():
-            return text
-        return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
+        """Return text from elsewhere such that a terminal shows it and does not obey it.
+
+        Into a pipe too: what is read there later, with `less -R` or `cat`, is read on a terminal.
+        """
+        return harmless(text)
 
     def table(
         self, heads: Sequence[str], rows: Iterable[Sequence[str]], *, elastic: int = -1, signs: bool = True
@@ -161,6 +162,21 @@ def squeeze(widths: list[int], room: int, *, sizes: Sequence[Sequence[int]], fir
             key=lambda at: (len(sorts[at]) - bisect_left(sorts[at], widths[at]), at != elastic, -widths[at]),
         )
         widths[place] -= 1
+
+
+# Neither of them is printable to Python, and both are part of how people write: the spaces of other scripts
+# (Chinese sets titles off with U+3000), and what joins letters of Persian and the parts of an emoji.
+SPACES = frozenset("\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000")
+JOINERS = frozenset("\u200c\u200d")
+KEPT = frozenset("\n\t") | SPACES | JOINERS
+
+
+def harmless(text: str) -> str:
+    """Return text without what would steer a terminal, or turn or hide the text around it."""
+    if text.isprintable():
+        return text
+    lines = text.replace("\r\n", "\n")
+    return "".join(char if char.isprintable() or char in KEPT else "\N{REPLACEMENT CHARACTER}" for char in lines)
 
 
 def one_line(text: str) -> str:

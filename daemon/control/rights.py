@@ -113,10 +113,16 @@ class ProofView(TypedDict):
 
 
 async def list_approvals(
-    surface: Surface, *, status: ApprovalStatus | None = None, limit: Limit = 100, cursor: str | None = None
+    surface: Surface,
+    *,
+    status: ApprovalStatus | None = None,
+    run: str | None = None,
+    limit: Limit = 100,
+    cursor: str | None = None,
 ) -> Page[ApprovalView]:
     """List questions to a person, newest first; those of several runs for the very same call are one."""
-    found = await surface.journal.approvals(status=status, limit=limit + 1, before=cursor)
+    run_id = (await surface.journal.get(run)).id if run else None
+    found = await surface.journal.approvals(run=run_id, status=status, limit=limit + 1, before=cursor)
     shown = found[:limit]
     merged: dict[tuple[str, ...], list[Approval]] = {}
     for each in shown:

@@ -330,7 +330,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/deliveries/{id}/drop", drop_delivery),
     *incidents.ROUTES,
     *forecasting.ROUTES,
-    ("GET", "/v1/usage", money.show_usage),
+    *money.ROUTES,
     *rights.ROUTES,
     *asking.ROUTES,
     *preview.ROUTES,

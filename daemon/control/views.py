@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 # typing's own TypedDict hides from pydantic, before Python 3.12, which keys may be absent
 from typing_extensions import TypedDict
 
-from daemon.models import NO_MODEL, Delivery, DeliveryStatus, Run, Status, Step
+from daemon.models import NO_MODEL, Delivery, DeliveryStatus, Run, Status, Step, Usage
 
 if TYPE_CHECKING:
     from daemon.errors import ConfigError
@@ -400,11 +400,20 @@ def in_a_word(statuses: Iterable[DeliveryStatus]) -> str | None:
     return next((status.value for status in worst_first if status in found), None)
 
 
+def usage_view(usage: Usage) -> UsageView:
+    return UsageView(
+        input=usage.input,
+        cache_read=usage.cache_read,
+        cache_write=usage.cache_write,
+        output=usage.output,
+        reasoning=usage.reasoning,
+    )
+
+
 def run_brief(run: Run, delivery: str | None) -> RunBrief:
     headline = next((line.strip("# ") for line in (run.report or "").splitlines() if line.strip("# ")), "")
     if run.model == NO_MODEL and run.report:
         headline = "facts only"
-    usage = run.usage
     return RunBrief(
         id=run.id,
         routine=run.routine,
@@ -418,13 +427,7 @@ def run_brief(run: Run, delivery: str | None) -> RunBrief:
         detail=run.detail,
         headline=headline[:200],
         delivery=delivery,
-        usage=UsageView(
-            input=usage.input,
-            cache_read=usage.cache_read,
-            cache_write=usage.cache_write,
-            output=usage.output,
-            reasoning=usage.reasoning,
-        ),
+        usage=usage_view(run.usage),
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 from daemon.models import Usage
@@ -138,6 +139,21 @@ class Spending(Part):
 
         return await self._db.read(work)
 
+    async def calls_of(self, run: str) -> list[Spent]:
+        """Return the calls that a run has made, those without an answer too, in their order."""
+        query = f"SELECT {_COLUMNS} FROM spending WHERE run_id = ? ORDER BY id"
+        return await self._db.read(lambda connection: [_spent(*row) for row in connection.execute(query, (run,))])
+
+    async def spent_by_day(self, edges: Sequence[datetime]) -> list[list[Sum]]:
+        """Return what each routine's calls came to between each edge and the next one."""
+        query = f"SELECT routine, {_SUMS} FROM spending WHERE at >= ? AND at < ? GROUP BY routine"
+        marks = [stamp(edge) for edge in edges]
+
+        def work(connection: sqlite3.Connection) -> list[list[Sum]]:
+            return [[_sum(*row) for row in connection.execute(query, between)] for between in pairwise(marks)]
+
+        return await self._db.read(work)
+
     async def sums(self, by: str, *, since: datetime, zone: ZoneInfo) -> list[Sum]:
         """Return what was spent since then by routine, model or day, the dearest first, days in their order."""
         # days are those of a zone, of which SQLite knows nothing; a quarter of an hour is of one day in every zone
@@ -163,6 +179,23 @@ def _values(spent: Spent) -> tuple[object, ...]:
         stamp(spent.at), spent.run, spent.routine, spent.provider, spent.model, spent.outcome,
         usage.input, usage.cache_read, usage.cache_write, usage.output, usage.reasoning, spent.cost,
     )  # fmt: skip
+
+
+def _spent(
+    at: int, run: str, routine: str, provider: str, model: str, outcome: str, input_: int, read: int, write: int,
+    output: int, reasoning: int, cost: int | None,
+) -> Spent:  # fmt: skip
+    usage = Usage(input=input_, cache_read=read, cache_write=write, output=output, reasoning=reasoning)
+    return Spent(
+        at=moment(at),
+        run=run,
+        routine=routine,
+        provider=provider,
+        model=model,
+        outcome=Called(outcome),
+        usage=usage,
+        cost=cost,
+    )
 
 
 def _sum(

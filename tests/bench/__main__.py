@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
-from tests.bench import client, cpu, crowd, fire, guard, idle, journal, recall, sandbox, start, thousands
+from tests.bench import client, cpu, crowd, fire, guard, idle, journal, page, recall, sandbox, start, thousands
 from tests.bench.measure import FULL, QUICK, Bench, Effort, Row, table
 
 ROWS: dict[str, Bench] = {
@@ -24,6 +24,7 @@ ROWS: dict[str, Bench] = {
     **recall.ROWS,
     **sandbox.ROWS,
     **guard.ROWS,
+    **page.ROWS,
 }
 
 

@@ -13,6 +13,7 @@ from daemon.control.render import (
     absolute,
     columns,
     cut,
+    harmless,
     relative,
     size,
     span,
@@ -155,10 +156,17 @@ def test_a_table_on_a_terminal_fits_and_wide_cells_line_up(terminal: Terminal) -
     assert {columns(line.partition("end")[0]) for line in lines[1:]} == {76}
 
 
-def test_control_characters_reach_files_but_no_terminal(terminal: Terminal) -> None:
+def test_control_characters_reach_neither_a_terminal_nor_a_file_that_is_shown_on_one_later(terminal: Terminal) -> None:
     evil = "a\x1b[2Jb\n\tc\x9b"
     assert Page(terminal, {}).safe(evil) == "a\ufffd[2Jb\n\tc\ufffd"
-    assert Page(io.StringIO(), {}).safe(evil) == evil
+    assert Page(io.StringIO(), {}).safe(evil) == "a\ufffd[2Jb\n\tc\ufffd"
+
+
+def test_what_people_write_in_their_own_script_stays_as_it_is() -> None:
+    for text in ("\u3000标题\u3000", "10\xa0000\u202fF", "می\u200cخواهم", "👩\u200d👧 👍🏽 ✔\ufe0f"):
+        assert harmless(text) == text
+    assert harmless("one\r\ntwo") == "one\ntwo"
+    assert harmless("\u202egnp.exe \u2066x\U000e0041") == "\ufffdgnp.exe \ufffdx\ufffd"
 
 
 def test_every_status_has_a_sign_and_no_sign_is_wide() -> None:

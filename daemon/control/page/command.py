@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from daemon.control.call import DONE, NOT_SUCCEEDED, Call
 from daemon.control.page.server import PageServer
-from daemon.control.page.views import transcript
+from daemon.control.page.transcripts import transcript
 from daemon.control.render import DIM
 
 

@@ -40,12 +40,43 @@ class Moment(NamedTuple):
     href: str = ""
 
 
-class Bar(NamedTuple):
-    """One column of a chart, a share of the tallest in per cent per part."""
+class Part(NamedTuple):
+    """One piece of a column; `foot` and `height` in per cent of the chart."""
+
+    name: str
+    place: int
+    """Which of the chart's names it is of, and so its colour."""
+    foot: float
+    height: float
+    amount: float
+
+
+class Column(NamedTuple):
+    """What one day came to."""
 
     label: str
-    parts: list[tuple[str, float, int]]
-    total: int
+    parts: list[Part]
+    total: float
+
+
+class Limit(NamedTuple):
+    """A cap: the height of its line in per cent, None where it lies above the chart."""
+
+    rule: str
+    amount: float
+    height: float | None
+
+
+class Chart(NamedTuple):
+    """Columns of stacked parts, and the caps they are to stay under."""
+
+    names: list[str]
+    columns: list[Column]
+    limits: list[Limit]
+    top: float
+    """What the full height stands for."""
+    weeks: list[tuple[float, str]]
+    """Days to write below, a week apart up to the last one: where, and which."""
 
 
 def place(at: datetime, begin: datetime, end: datetime) -> float:
@@ -117,15 +148,44 @@ def _cell(day: date, outcomes: object) -> Cell:
     return Cell(day.isoformat(), kind, SIGNS.get(kind, ""), f"{day:%a %d %b}: {', '.join(parts) or 'nothing'}")
 
 
-def bars(rows: Mapping[str, Mapping[str, int]], parts: Sequence[str]) -> list[Bar]:
-    """Return a column per row, its parts stacked; the tallest column is 100 per cent high."""
-    totals = {label: sum(row.get(part, 0) for part in parts) for label, row in rows.items()}
-    tallest = max(totals.values(), default=0) or 1
-    return [
-        Bar(
-            label,
-            [(part, round(100 * row.get(part, 0) / tallest, 2), row.get(part, 0)) for part in parts],
-            totals[label],
-        )
-        for label, row in rows.items()
+OTHERS = "all others"
+
+
+def chart(days: Mapping[str, Mapping[str, float]], limits: Sequence[tuple[str, float]] = (), *, most: int = 6) -> Chart:
+    """Return a column per day, its parts stacked: those of the `most` largest names, and one for all others.
+
+    A cap that is far above everything is named, but not drawn: the columns would be no more than a line.
+    """
+    sums: dict[str, float] = {}
+    for parts in days.values():
+        for name, amount in parts.items():
+            sums[name] = sums.get(name, 0) + amount
+    largest = sorted((name for name in sums if sums[name]), key=lambda name: (-sums[name], name))
+    names = largest if len(largest) <= most + 1 else [*largest[:most], OTHERS]
+    tallest = max((sum(parts.values()) for parts in days.values()), default=0)
+    near = [amount for _, amount in limits if amount <= HIGHEST * tallest]
+    top = max([tallest, *near]) or 1
+    drawn = [Limit(rule, amount, round(100 * amount / top, 2) if amount in near else None) for rule, amount in limits]
+    last, each = len(days) - 1, 100 / (len(days) or 1)
+    weeks = [
+        (round((place + 0.5) * each, 3), f"{date.fromisoformat(day):%d %b}")
+        for place, day in enumerate(days)
+        if (last - place) % 7 == 0
     ]
+    return Chart(names, [_column(day, parts, names, top) for day, parts in days.items()], drawn, top, weeks)
+
+
+HIGHEST = 4  # times the tallest column
+
+
+def _column(day: str, parts: Mapping[str, float], names: Sequence[str], top: float) -> Column:
+    known = {name: parts.get(name, 0) for name in names}
+    if OTHERS in known:
+        known[OTHERS] = sum(amount for name, amount in parts.items() if name not in names)
+    found, foot = [], 0.0
+    for place_, (name, amount) in enumerate(known.items()):
+        if amount:
+            height = 100 * amount / top
+            found.append(Part(name, place_, round(foot, 3), round(height, 3), amount))
+            foot += height
+    return Column(day, found, sum(parts.values()))

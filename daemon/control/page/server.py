@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from daemon.control.client import Client, Lost, Problem, Unreachable
 from daemon.control.page.gate import HEADERS, Gate
-from daemon.control.page.views import VIEWS, Redirect, act, render, view_of
+from daemon.control.page.rendering import render
+from daemon.control.page.views import VIEWS, Redirect, act, view_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +51,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "agentctl", ""
     timeout = PATIENCE
+    disable_nagle_algorithm = True  # else a body waits 40 ms for word that its head has arrived
     server: PageServer
 
     def do_GET(self) -> None:
@@ -85,7 +87,7 @@ class Handler(BaseHTTPRequestHandler):
     def _page(self, path: str, query: Mapping[str, str]) -> None:
         found = view_of(path)
         if found is None:
-            return self._html(HTTPStatus.NOT_FOUND, render("fault.html", {"title": "No such page", "text": path}))
+            return self._fault(HTTPStatus.NOT_FOUND, "No such page", f"There is no {path}.")
         view, given = found
 
         def show() -> None:
@@ -104,10 +106,17 @@ class Handler(BaseHTTPRequestHandler):
             work()
         except Problem as error:
             status = HTTPStatus(error.status) if error.status in (403, 404, 409, 422) else HTTPStatus.BAD_GATEWAY
-            self._html(status, render("fault.html", {"title": "The daemon says no", "text": str(error)}))
+            self._fault(status, "The daemon says no", str(error))
         except (Unreachable, Lost):
             text = f"No daemon answers at {self.server.socket_path}. This page comes back when it is started again."
-            self._html(HTTPStatus.SERVICE_UNAVAILABLE, render("fault.html", {"title": "No daemon", "text": text}))
+            self._fault(HTTPStatus.SERVICE_UNAVAILABLE, "No daemon", text)
+
+    def _fault(self, status: HTTPStatus, title: str, text: str) -> None:
+        """Say what went wrong, with a way back to the view it went wrong in."""
+        here = urlsplit(self.path).path
+        back = next((view for view in VIEWS[1:] if f"{here}/".startswith(f"{view.path}/")), VIEWS[0])
+        context = {"title": title, "text": text, "back": back, "views": VIEWS, "here": here}
+        self._html(status, render("fault.html", context))
 
     def _events(self, run: str | None) -> None:
         """Hand on what happens in one run, or in all, for as long as somebody listens."""

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from playwright.async_api import async_playwright
@@ -94,6 +96,14 @@ async def page(daemon):
     made = await Page(daemon).start()
     yield made
     await made.stop()
+
+
+@pytest.fixture
+def shots(tmp_path):
+    """A folder for pictures of what was seen: that of `SCREENSHOTS`, else one that pytest keeps for a while."""
+    folder = Path(os.environ.get("SCREENSHOTS") or tmp_path / "screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """What a person sees of the page in a real browser: every view, with keyboard and phone, whatever a run has said."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import axe_playwright_python
@@ -9,19 +10,22 @@ import pytest
 from tests.control.page.conftest import HOSTILE
 
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
-VIEWS = ("/", "/routines", "/routines/evil", "/runs", "/runs/{run}", "/usage", "/deliveries", "/memory?q=evil", "/live")
+VIEWS = (
+    "/", "/routines", "/routines/evil", "/runs", "/runs/{run}", "/approvals", "/usage", "/deliveries?over=1",
+    "/memory", "/memory?q=evil", "/live",
+)  # fmt: skip
 
 
-async def shown(look, path, tmp_path=None):
+async def shown(look, path, shots):
     await look.goto(look.base + path)
-    if tmp_path:
-        await look.screenshot(path=tmp_path / f"{path.strip('/').replace('/', '-') or 'today'}.png", full_page=True)
+    name = re.sub(r"[^a-zA-Z0-9]+", "-", path.strip("/")).strip("-") or "today"
+    await look.screenshot(path=shots / f"{name}.png", full_page=True)
     return await look.inner_text("main")
 
 
-async def test_every_view_is_there_and_a_hostile_transcript_is_only_text(look, daemon, tmp_path):
+async def test_every_view_is_there_and_a_hostile_transcript_is_only_text(look, daemon, shots):
     for view in VIEWS:
-        text = await shown(look, view.format(run=daemon.run["id"]), tmp_path)
+        text = await shown(look, view.format(run=daemon.run["id"]), shots)
         assert text.strip()
         assert "owned" not in await look.title()
         assert await look.locator("main script, main img, main b, main a[href^=javascript]").count() == 0
@@ -31,7 +35,7 @@ async def test_every_view_is_there_and_a_hostile_transcript_is_only_text(look, d
     assert "{{ 7 * 7 }}" in text and "\u202e" not in text
     assert "denied" not in await look.inner_text("#i1 .step.llm")
     assert "file_list" in text and "allowed by rule 1" in text
-    assert len(list(tmp_path.glob("*.png"))) == len(VIEWS)
+    assert len(list(shots.glob("*.png"))) >= len(VIEWS)
 
 
 async def test_the_time_line_shows_what_ran_and_what_is_due(look):
@@ -88,7 +92,7 @@ async def test_it_can_be_used_without_a_mouse(look):
     assert await look.evaluate("document.activeElement.id") == "main"
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1200, "dark"), (1200, "light")])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1200, "light")])
 async def test_nobody_is_kept_out_by_how_they_look_at_it(browser, page, daemon, width, scheme):
     context = await browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
     window = await context.new_page()

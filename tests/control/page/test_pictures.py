@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.control.page.pictures import WORST_FIRST, Moment, bars, heat_map, hours, time_line, worst
+from daemon.control.page.pictures import OTHERS, WORST_FIRST, Moment, chart, heat_map, hours, time_line, worst
 
 BEGIN = datetime(2026, 3, 2, tzinfo=UTC)
 END = BEGIN + timedelta(days=2)
@@ -58,10 +58,40 @@ def test_a_routine_whose_file_is_gone_keeps_its_row():
     assert [name for name, _ in heat_map(items, ["a"], [date(2026, 3, 2)])] == ["a", "gone"]
 
 
-def test_the_tallest_column_fills_the_chart_and_an_empty_one_divides_by_nothing():
-    low, tall = bars({"a": {"input": 5}, "b": {"input": 10, "output": 10}}, ("input", "output"))
-    assert (low.total, [share for _, share, _ in tall.parts]) == (5, [50.0, 50.0])
-    assert bars({"a": {}}, ("input",))[0].parts == [("input", 0.0, 0)]
+AMOUNTS = st.dictionaries(st.sampled_from("abcdefghijkl"), st.integers(0, 10**9).map(float), max_size=12)
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(st.lists(AMOUNTS, min_size=1, max_size=31), st.lists(st.floats(0.01, 1e12), max_size=3))
+def test_a_chart_shows_every_amount_once_and_never_above_its_top(rows, limits):
+    days = {f"{date(2026, 3, 1) + timedelta(days=place)}": row for place, row in enumerate(rows)}
+    drawn = chart(days, [("cap", limit) for limit in limits])
+    for column, row in zip(drawn.columns, rows, strict=True):
+        assert sum(part.amount for part in column.parts) == column.total == sum(row.values())
+        assert [part.name for part in column.parts if part.name not in drawn.names] == []
+        assert all(part.foot >= 0 and part.foot + part.height <= 100.01 for part in column.parts)
+    assert all(limit.height is None or 0 <= limit.height <= 100 for limit in drawn.limits)
+    assert len(drawn.names) <= 7
+
+
+def test_the_largest_have_a_colour_each_and_the_rest_one_together():
+    days = {"2026-03-01": {f"r{place}": float(place) for place in range(1, 11)}}
+    drawn = chart(days, most=6)
+    assert drawn.names == ["r10", "r9", "r8", "r7", "r6", "r5", OTHERS]
+    assert drawn.columns[0].parts[-1].amount == 1 + 2 + 3 + 4
+
+
+def test_a_cap_is_a_line_at_its_height_and_one_far_above_everything_is_only_named():
+    days = {"2026-03-01": {"a": 2.0}, "2026-03-02": {}}
+    near, far = chart(days, [("day = 4", 4.0), ("day = 100", 100.0)]).limits
+    assert (near.height, far.height) == (100.0, None)
+    assert chart(days, [("day = 4", 4.0)]).columns[0].parts[0].height == 50.0
+    assert chart(days, [("day = 1", 1.0)]).limits[0].height == 50.0
+
+
+def test_a_month_in_which_nothing_was_spent_divides_by_nothing():
+    drawn = chart({"2026-03-01": {}, "2026-03-02": {"a": 0.0}}, [("day = 5", 5.0)])
+    assert drawn.names == [] and [column.parts for column in drawn.columns] == [[], []]
 
 
 def test_the_worst_of_nothing_is_nothing():

@@ -20,8 +20,24 @@ async function refresh() {
   const focused = document.activeElement?.closest("article[id]")?.id;
   for (const id of open) fresh.querySelector(`#${id} details`)?.setAttribute("open", "");
   main.replaceChildren(...fresh.childNodes);
+  reachable();
   if (focused) document.getElementById(focused)?.querySelector("summary")?.focus();
   return fresh.hasAttribute("data-live");
+}
+
+// A table that is wider than the window is scrolled with the keyboard too, once it can have the focus.
+function reachable() {
+  for (const each of document.querySelectorAll(".wide")) {
+    const scrolls = each.scrollWidth > each.clientWidth;
+    if (scrolls === each.hasAttribute("tabindex")) continue;
+    if (scrolls) {
+      each.tabIndex = 0;
+      each.setAttribute("role", "region");
+      each.setAttribute("aria-label", each.querySelector("caption, th")?.textContent.trim() || "A wide table");
+    } else {
+      for (const name of ["tabindex", "role", "aria-label"]) each.removeAttribute(name);
+    }
+  }
 }
 
 function line(event) {
@@ -71,5 +87,8 @@ if (list) {
     }, LATER);
   });
 }
+
+reachable();
+addEventListener("resize", reachable);
 
 if (location.hash) document.querySelector(location.hash)?.classList.add("aimed");
