@@ -66,6 +66,7 @@ from daemon.tools.subagent import SUBAGENT
 if TYPE_CHECKING:
     from daemon.traces import Traces
 
+ROOM_EVERY = 30.0  # seconds between looks at a full disk: nothing tells us when somebody has made room
 BEGUN = 256  # definitions kept parsed: those of the routines that run often
 log = structlog.get_logger()
 
@@ -142,6 +143,7 @@ class RunHost:
         self._begun: dict[str, Routine] = {}
         self.backoff = Limits().backoff
         """Seconds before a model is asked a second time; tests have less patience."""
+        self.room_every = ROOM_EVERY
         self.journal, self.events, self.owner = rooms.journal, rooms.events, rooms.owner
 
     @property

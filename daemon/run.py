@@ -59,7 +59,13 @@ class Recorder:
         return kept
 
     def _tell(self, kept: asyncio.Future[list[Step]]) -> None:
-        if kept.cancelled() or kept.exception() or not self._events.followed:
+        if kept.cancelled():
+            return
+        if fault := kept.exception():
+            if isinstance(fault, StoreFull):  # said here, as nobody may wait for this step
+                log.error("step.refused", run=self._run.id, detail=str(fault))
+            return
+        if not self._events.followed:
             return
         for step in kept.result():
             if event := of_step(self._run, step):
@@ -80,6 +86,10 @@ class Host(Protocol):
     @property
     def zone(self) -> str:
         """The zone in which reports are dated whose routine names none."""
+
+    @property
+    def room_every(self) -> float:
+        """Seconds between looks at a full disk."""
 
     def now(self) -> datetime: ...
     def redact(self, text: str) -> str: ...
@@ -108,9 +118,12 @@ class Host(Protocol):
 async def live(run_id: str, host: Host) -> Run | None:
     """Live one run to its end, or to where it has to wait; None if it is not there to be taken."""
     begin = asyncio.get_running_loop().time()
-    taking = asyncio.ensure_future(host.journal.take(run_id, owner=host.owner))
+    taking = _taking(run_id, host)
     try:
-        run = await asyncio.shield(taking)
+        while isinstance(run := await asyncio.shield(taking), StoreFull):
+            log.error("run.not_begun", run=run_id, detail=str(run))
+            await asyncio.sleep(host.room_every)
+            taking = _taking(run_id, host)
         if run is None:
             return None
         with bound_contextvars(run=run.id, routine=run.routine, slot=run.slot.isoformat()):
@@ -118,14 +131,38 @@ async def live(run_id: str, host: Host) -> Run | None:
             return await _guarded(run, host)
     except asyncio.CancelledError:
         # a person's cancel ends the run; the end of the process only suspends it
-        if taken := await taking:
+        if isinstance(taken := await taking, Run):
             with bound_contextvars(run=taken.id, routine=taken.routine, slot=taken.slot.isoformat()):
                 await asyncio.shield(_stopped(taken, host, begin))
         raise
 
 
+def _taking(run_id: str, host: Host) -> asyncio.Task[Run | StoreFull | None]:
+    """Make a run ours, whatever becomes of who waits for that; the fault, if the disk does not take it."""
+
+    async def take() -> Run | StoreFull | None:
+        try:
+            return await host.journal.take(run_id, owner=host.owner)
+        except StoreFull as full:
+            return full
+
+    return asyncio.ensure_future(take())
+
+
 async def _guarded(run: Run, host: Host) -> Run | None:
     """Live the run; whatever goes wrong around it ends or parks it, so that no row says `running` for nobody."""
+    try:
+        return await _lived(run, host)
+    except Fenced:
+        log.warning("run.fenced")  # somebody else lives it now; not a word more is written
+        return None
+    except StoreFull as error:
+        log.error("run.stuck", detail=str(error))  # noqa: TRY400  # a full disk needs no traceback
+        return await _when_there_is_room(run, host)
+
+
+async def _lived(run: Run, host: Host) -> Run:
+    """Live the run, and end it where its routine, or we, are at fault."""
     routine: Routine | None = None
     try:
         routine = await host.routine_of(run)
@@ -139,12 +176,8 @@ async def _guarded(run: Run, host: Host) -> Run | None:
             detail = f"gave up: {run.barren - 1} attempts in a row died without a new step"
             return await _end(run, routine, Status.INTERRUPTED, host, detail=detail)
         return await _attempt(run, routine, host)
-    except Fenced:
-        log.warning("run.fenced")  # somebody else lives it now; not a word more is written
-        return None
-    except StoreFull as error:
-        log.error("run.stuck", detail=str(error))  # noqa: TRY400  # a full disk needs no traceback
-        return await _when_there_is_room(run, host)
+    except (Fenced, StoreFull):
+        raise
     except DaemonError as error:
         return await _end(run, routine, Status.FAILED, host, detail=str(error))
     except Exception as error:
@@ -199,7 +232,7 @@ async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
 async def _when_there_is_room(run: Run, host: Host) -> Run | None:
     """Hold the run where its journal ends until the disk takes writes again, then let it go on from there."""
     while True:
-        await asyncio.sleep(ROOM_EVERY)
+        await asyncio.sleep(host.room_every)
         try:
             return await host.journal.suspend(run, detail="the disk was full")
         except Fenced:
@@ -209,7 +242,6 @@ async def _when_there_is_room(run: Run, host: Host) -> Run | None:
 
 
 PATIENCE = timedelta(hours=24)  # of a question: who has not answered by then has seen the report of the next day
-ROOM_EVERY = 30.0  # seconds between looks at a full disk: nothing tells us when somebody has made room
 # A person who starts a run, and the first one ever, do not wait for something to change.
 UNGATED = frozenset({"manual", "first_run", "once"})
 

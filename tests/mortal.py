@@ -28,7 +28,7 @@ from daemon.approvals import Approvals, Remembered
 from daemon.config import load_config
 from daemon.delegation import Delegation
 from daemon.delivery import Outbox
-from daemon.errors import Overloaded
+from daemon.errors import Overloaded, StoreFull
 from daemon.events import Events
 from daemon.executors import LocalExecutor
 from daemon.functions import FunctionRegistry
@@ -423,7 +423,7 @@ class Process:
         await self.memory.open()
         await self.talk.open()
         left = [run for run in await journal.recover(self.owner) if run.trigger != SUBAGENT]
-        run = await self._opened()
+        run = await self.opened()
         if world.told and "told" not in world.acknowledged:
             await self.talk.tell(run, world.told, event="told")
             world.acknowledged.add("told")
@@ -431,6 +431,13 @@ class Process:
         await self.executor.submit_all(left)
         if run.status is Status.QUEUED and run.id not in {each.id for each in left}:
             await self.executor.submit(run)
+        run = await self.until_ended(run)
+        await self.outbox.flush()
+        return run
+
+    async def until_ended(self, run: Run) -> Run:
+        """Answer what is asked until the run has ended."""
+        journal = self.journal
         while not (run := await journal.get(run.id)).status.ended:
             if lived := self.executor.running.get(run.id):
                 with suppress(Exception):
@@ -438,13 +445,14 @@ class Process:
             elif run.status is Status.WAITING:
                 for asked in await journal.approvals(run=run.id):
                     if asked.status == "pending":
-                        await self.approvals.approve(asked.id, by="me")
+                        with suppress(StoreFull):  # whoever is told that asks again
+                            await self.approvals.approve(asked.id, by="me")
             else:
                 await asyncio.sleep(0.0005)
-        await self.outbox.flush()
         return run
 
-    async def _opened(self) -> Run:
+    async def opened(self) -> Run:
+        """Return the run of the slot, which one of the processes has opened."""
         claim = Claim(
             routine="work", definition=self.routine.dump(), trigger="cron", slot=SLOT, goal=self.routine.run.prompt
         )

@@ -165,6 +165,26 @@ async def test_a_full_disk_is_told_the_daemon_lives_and_the_run_goes_on_where_it
         assert (await home.until(run, "run_ended"))["report"] == "Hello."
 
 
+@pytest.mark.soak
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit(2), which is Linux's")
+async def test_once_a_full_disk_has_room_again_the_run_goes_on_without_anybodys_help(home):
+    home.routine("hello", HELLO)
+    async with Vendor([{"text": "Lost.", "together": 2}, "Hello."]) as vendor:
+        home.write("config.toml", config(vendor))
+        await home.start()
+        run = (await home.agentctl("run", "hello", "--detach")).out.strip()
+        await vendor.asked(1)
+        room(home, (home.state / "agentd.db-wal").stat().st_size)  # the log, which is shorter, still has some
+        for send in vendor.waiting:  # what is answered now cannot be written down
+            send()
+        (refused,) = await home.logged("step.refused")
+        assert "check the space left" in refused["detail"]
+        await home.logged("run.stuck")
+        room(home, resource.RLIM_INFINITY)
+        assert (await home.until(run, "run_ended"))["report"] == "Hello."
+        await home.logged("delivery.arrived")
+
+
 async def test_the_socket_file_of_a_killed_daemon_is_in_nobodys_way(home):
     await home.start()
     await home.kill()
