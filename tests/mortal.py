@@ -361,6 +361,7 @@ class Process:
     """What `app.py` builds for runs; it stands for `host.Rooms`."""
 
     owner, boot, zone, skills = "test", SLOT, ZoneInfo("UTC"), Shelf
+    traces = None
     outbox: Outbox
 
     def __init__(self, world: World, settings: Settings, database: Any, fate: Fate) -> None:
