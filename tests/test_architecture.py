@@ -109,7 +109,7 @@ BROAD = {
     "memory.keeper:Keeper._do": TASK,
     "mirror:Mirror.attempt": TASK,
     "reload:Reloads._run": TASK,
-    "run:_guarded": TASK,
+    "run:_lived": TASK,
     "screen:_detector.own": CALL,
     "upkeep:Upkeep._do": TASK,
     "store.database:Database._alone": CARRIED,
