@@ -23,6 +23,8 @@ run.py          the life of a run on one screen
 host.py         what runs find around themselves; chain.py the models they ask, in order
 talk/           people who speak to the agent: ask, tell, conversations
 delegation.py   runs that runs begin
+replay/         recorded runs played again, and held against the record; replays.py for whoever asks the daemon
+encore.py       the same without a daemon
 gather.py       facts collected before the first model call, and what changed in them
 agent/          prompt, loop, transcript: from a goal to a reply
 providers/      one file per model vendor behind one port

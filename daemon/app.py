@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from daemon.host import RunHost
     from daemon.offspring import Offspring
     from daemon.overlay import Overlay
+    from daemon.replays import Replays
     from daemon.traces import Traces
 
 log = structlog.get_logger()
@@ -156,6 +157,7 @@ class App:
             app.database = database = await Database.open(place.state / "agentd.db")
             try:
                 app.journal = Journal(database, clock=app.clock.now, alerting=_alerting(config))
+                app.journal.keep_policy(app.policy.hash, app.policy.text)
                 app.memory = remember(
                     database, config, place.env, place.secrets, clock=app.clock.now, zone=lambda: app.zone
                 )
@@ -415,6 +417,13 @@ class App:
             self.reload_fault = f"what agents wrote with the tool config does not count: {config.overlay_fault}"
             log.warning("config.overlay_ignored", fault=str(config.overlay_fault))
 
+    @cached_property
+    def replays(self) -> Replays:
+        """Who plays runs again."""
+        from daemon.replays import Replays
+
+        return Replays(self, self.config.workspace_path(self.place.state))
+
     async def _live(self, run_id: str) -> Run | None:
         from daemon.run import live
 
@@ -502,6 +511,7 @@ class App:
             elsewhere=self.engine.almanac.elsewhere,
             wake_outbox=self.outbox.wake,
             preview=lambda routine: self.host.preview(routine),
+            replays=lambda: self.replays,
             metrics=self.metrics,
             caps=lambda: (self.config.budget.day, self.config.budget.month),
             access=self._access,
@@ -599,6 +609,7 @@ class App:
             raise
         self._tell_of_overlay(config)
         self.place, self.policy = replace(self.place, config=config), policy
+        self.journal.keep_policy(policy.hash, policy.text)
         self.webhooks.sign_with(secret)
         self.journal.alerting, self.targets = _alerting(config), targets
         if config.log != old.log:

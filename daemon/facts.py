@@ -59,6 +59,12 @@ def _label(text: str) -> str:
     return re.sub(r'["<>\n\r]', "_", text)
 
 
+def boundary_of(prompt: str) -> str | None:
+    """Return the mark of the facts in a prompt; None if it holds none."""
+    found = _BLOCK.search(prompt)
+    return found and found["boundary"]
+
+
 def unwrap(prompt: str) -> list[Fact]:
     """Return the facts that `wrap` put into a prompt, without their values."""
     return [

@@ -52,7 +52,7 @@ from daemon.policy.restraint import BY_NAME
 from daemon.providers import LLMProvider
 from daemon.redact import Secrets
 from daemon.routines import Routine
-from daemon.run import Recorder
+from daemon.run import Record, Recorder
 from daemon.sandbox import Ladder
 from daemon.screen import Screen
 from daemon.skills import Shelf
@@ -219,7 +219,7 @@ class RunHost:
             stamp=self._stamp,
         )
 
-    async def agent_for(self, run: Run, routine: Routine, record: Recorder, deadline: float) -> Agent:
+    async def agent_for(self, run: Run, routine: Routine, record: Record, deadline: float) -> Agent:
         """Return the agent of this run; one that was begun goes on from its steps."""
         spec, rooms = routine.run, self._rooms
         provider, *fallback = self._metered(run, routine)

@@ -76,7 +76,7 @@ def configure(
         journal=Journald(journal, redact=secrets.redact) if console and connected(sys.stderr, env or {}) else None,
     )
     structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, _head, _exception],
+        processors=[structlog.contextvars.merge_contextvars, _only_what_happens, _head, _exception],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=lambda *_: output,
         # a logger that is cached would keep the level and file of its first use over a reload
@@ -133,6 +133,15 @@ def _tame(text: str) -> str:
 
 def _iso(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _only_what_happens(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Drop what is said while a run is played again: it happened when it was recorded, and was logged then."""
+    if "replay" in event:
+        from structlog import DropEvent
+
+        raise DropEvent
+    return event
 
 
 def _head(_logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

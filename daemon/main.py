@@ -93,11 +93,28 @@ def _parser() -> argparse.ArgumentParser:
     policy_parser = verbs.add_parser("policy", help="check, explain, test, backtest or suggest a policy")
     policy_parser.set_defaults(verb=policy)
     policy_parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="check|explain|test|backtest|suggest …")
+    _add_replays(verbs)
     _add_moves(verbs)
     logs_parser = verbs.add_parser("logs", help="show the log, without a daemon too", add_help=False)
     logs_parser.set_defaults(verb=logs)
     logs_parser.add_argument("rest", nargs=argparse.REMAINDER)
     return parser
+
+
+def _add_replays(verbs: argparse._SubParsersAction[_Parser]) -> None:
+    replay_parser = verbs.add_parser("replay", help="play a run again, or a frozen one; 1 if it comes out otherwise")
+    replay_parser.add_argument("run", metavar="RUN|DIR", help="a run's id, its beginning or its end; or a frozen run")
+    replay_parser.add_argument("--model", metavar="NAME", help="ask another model: needs the daemon")
+    replay_parser.add_argument("--prompt", type=Path, metavar="FILE", help="another task: needs the daemon")
+    replay_parser.add_argument("--policy", type=Path, metavar="FILE", help="judge its calls by another policy")
+    replay_parser.add_argument("--json", action="store_true")
+    replay_parser.set_defaults(verb=replay)
+    freeze_parser = verbs.add_parser("freeze", help="write a run into a folder, as a regression case")
+    freeze_parser.add_argument("run", metavar="RUN", help="a run's id, its beginning or its end")
+    freeze_parser.add_argument("folder", metavar="DIR", help="a new folder")
+    freeze_parser.set_defaults(verb=freeze)
+    for parser in (replay_parser, freeze_parser):
+        _add_places(parser, again=True)
 
 
 def _add_moves(verbs: argparse._SubParsersAction[_Parser]) -> None:
@@ -352,6 +369,20 @@ def _config_if_any(options: argparse.Namespace) -> Config | None:
     if options.config is None and find_config(None, os.environ, _folder(), user_home()) is None:
         return None
     return _config(options)
+
+
+def replay(options: argparse.Namespace) -> int:
+    """Play a run again; 1 if it comes out otherwise."""
+    from daemon import encore
+
+    return encore.replay(options, state=lambda: _state(options), config=lambda: _config_if_any(options))
+
+
+def freeze(options: argparse.Namespace) -> int:
+    """Write a run into a folder."""
+    from daemon import encore
+
+    return encore.freeze(options, state=lambda: _state(options), config=lambda: _config_if_any(options))
 
 
 def backup(options: argparse.Namespace) -> int:

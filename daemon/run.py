@@ -7,7 +7,7 @@ finds in its steps what is already done.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -72,8 +72,37 @@ class Recorder:
                 self._events.publish(self._run.id, event)
 
 
-class Host(Protocol):
-    """What a run finds around itself."""
+class Record(Protocol):
+    """Where the steps of one run go, and what it has done so far."""
+
+    @property
+    def steps(self) -> list[Step]: ...
+    def append(self, *steps: Step, durable: bool = False) -> Awaitable[object]: ...
+
+
+class History(Protocol):
+    """What is known of this run and of those before it."""
+
+    async def get(self, run_id_or_prefix: str) -> Run: ...
+    async def input_of(self, run_id: str) -> Any: ...
+    async def last(self, routine: str, *, statuses: Collection[Status], before: str | None = None) -> Run | None: ...
+    async def steps(self, run_id: str) -> list[Step]: ...
+
+
+class Around(Protocol):
+    """What a run finds around itself while it thinks: a live one, and one that is played again from its record."""
+
+    @property
+    def journal(self) -> History: ...
+    def hands_for(self, run: Run, routine: Routine) -> Hands: ...
+    def hands_for_gate(self, run: Run, routine: Routine) -> Hands:
+        """Hands whose `shell` tells the exit code."""
+
+    async def agent_for(self, run: Run, routine: Routine, record: Record, deadline: float) -> Agent: ...
+
+
+class Host(Around, Protocol):
+    """What a live run finds around itself."""
 
     @property
     def journal(self) -> Journal: ...
@@ -106,11 +135,6 @@ class Host(Protocol):
     async def routine_of(self, run: Run) -> Routine:
         """Return the routine as the run began it; DaemonError if this version cannot read it."""
 
-    def hands_for(self, run: Run, routine: Routine) -> Hands: ...
-    def hands_for_gate(self, run: Run, routine: Routine) -> Hands:
-        """Hands whose `shell` tells the exit code."""
-
-    async def agent_for(self, run: Run, routine: Routine, record: Recorder, deadline: float) -> Agent: ...
     async def end_children(self, run: Run) -> None: ...
     async def archive(self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]) -> Usage: ...
 
@@ -194,26 +218,7 @@ async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
     deadline = asyncio.get_running_loop().time() + limit - run.active
     try:
         async with asyncio.timeout_at(deadline) as clock:
-            gate = Gate() if run.trigger in UNGATED else routine.gate
-            hands = host.hands_for_gate(run, routine)
-            if reason := await closed_by_command(gate, hands=hands, steps=steps, record=record.append):
-                return await _end(run, routine, Status.SKIPPED, host, detail=reason)
-            before = await _values_before(run, routine, host)
-            hands, given = host.hands_for(run, routine), await _input_of(run, host)
-            wanted = for_each_file(routine.gather, run.trigger, given)
-            facts = await gather(wanted, hands=hands, steps=steps, record=record.append, before=before)
-            if reason := closed_by(gate, facts, before):
-                return await _end(run, routine, Status.SKIPPED, host, detail=reason)
-            agent = await host.agent_for(run, routine, record, deadline)
-            told, taint = ([], Taint.NONE) if agent.begun else await _told(run, given, hands, host)
-            message = with_facts(run.goal, [*told, *facts], agent.language)
-            reply = _judged(await agent.process_message(message, about=run.goal, taint=taint), wanted, facts)
-            run = replace(
-                run,
-                provider=agent.provider.name,
-                model=agent.provider.model_name,
-                taint=agent.transcript.taint,
-            )
+            answered = await answer(run, routine, host, record, deadline)
     except TimeoutError:
         if not clock.expired():
             raise
@@ -223,10 +228,39 @@ async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
         return await _put_off(run, routine, host, record, error)
     except Parked as asked:
         return await asyncio.shield(_parked(run, host, record, asked))
+    if isinstance(answered, str):
+        return await _end(run, routine, Status.SKIPPED, host, detail=answered)
+    reply, agent = answered
+    run = replace(run, provider=agent.provider.name, model=agent.provider.model_name, taint=agent.transcript.taint)
     spent = await host.archive(run, routine, reply, record.steps)
     reply = replace(reply, usage=reply.usage + spent)
     # shielded, as a cancel that comes this late must not part the end from those who wait for it
     return await asyncio.shield(_end(run, routine, reply.status, host, reply=reply, detail=reply.detail))
+
+
+async def answer(
+    run: Run, routine: Routine, around: Around, record: Record, deadline: float
+) -> tuple[Reply, Agent] | str:
+    """Gate, gather, gate, ask; return the reply and who gave it, or why the gate stays closed.
+
+    What the record holds already is not done again. Nothing of the run but its steps is written here.
+    """
+    steps = list(record.steps)
+    gate = Gate() if run.trigger in UNGATED else routine.gate
+    hands = around.hands_for_gate(run, routine)
+    if reason := await closed_by_command(gate, hands=hands, steps=steps, record=record.append):
+        return reason
+    before = await _values_before(run, routine, around)
+    hands, given = around.hands_for(run, routine), await _input_of(run, around)
+    wanted = for_each_file(routine.gather, run.trigger, given)
+    facts = await gather(wanted, hands=hands, steps=steps, record=record.append, before=before)
+    if reason := closed_by(gate, facts, before):
+        return reason
+    agent = await around.agent_for(run, routine, record, deadline)
+    told, taint = ([], Taint.NONE) if agent.begun else await _told(run, given, hands, around)
+    message = with_facts(run.goal, [*told, *facts], agent.language)
+    reply = await agent.process_message(message, about=run.goal, taint=taint)
+    return _judged(reply, wanted, facts), agent
 
 
 async def _when_there_is_room(run: Run, host: Host) -> Run | None:
@@ -255,12 +289,12 @@ def _judged(reply: Reply, wanted: Sequence[Gather], facts: Sequence[Fact]) -> Re
     return replace(reply, status=Status.FAILED, silent=False, detail=f"could not gather: {', '.join(broken)}")
 
 
-async def _input_of(run: Run, host: Host) -> Any:
+async def _input_of(run: Run, host: Around) -> Any:
     """Return what the event that started the run brought along; None without one."""
     return await host.journal.input_of(run.id) if run.trigger in EVENTS else None
 
 
-async def _told(run: Run, given: Any, hands: Hands, host: Host) -> tuple[list[Fact], Taint]:
+async def _told(run: Run, given: Any, hands: Hands, host: Around) -> tuple[list[Fact], Taint]:
     """Return what the event that started the run said, looked at like what a tool brings, and whose words those are."""
     facts, taint = [], run.taint
     for fact in told_by(run.trigger, given):
@@ -273,7 +307,7 @@ async def _told(run: Run, given: Any, hands: Hands, host: Host) -> tuple[list[Fa
     return facts, taint
 
 
-async def _values_before(run: Run, routine: Routine, host: Host) -> dict[str, Any]:
+async def _values_before(run: Run, routine: Routine, host: Around) -> dict[str, Any]:
     """Return what the last good run gathered; gates and the report's "what changed" compare with it."""
     if not routine.gather:
         return {}

@@ -10,6 +10,7 @@ import pytest
 from freezegun import freeze_time
 
 from tests.clockwork import House
+from tests.replaying import all_identical_at
 from tests.story import Home
 
 
@@ -53,6 +54,7 @@ async def _put_away(made):
         except TimeoutError:
             await made.kill()
             raise
+    await all_identical_at(made.state, made.folder / "config.toml")
 
 
 @pytest.fixture

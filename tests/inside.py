@@ -16,6 +16,7 @@ from daemon.errors import ConfigError
 from daemon.models import Run, new_id
 from daemon.places import socket_in
 from daemon.redact import Secrets
+from tests.replaying import all_identical
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -66,6 +67,7 @@ class Home:
             await app.engine.load(loaded)
             app.host.backoff = 0.001
             yield Daemon(app, loaded.faults)
+            await all_identical(app)
 
 
 class Daemon:

@@ -23,6 +23,7 @@ from daemon.places import socket_in
 from daemon.redact import Secrets
 from tests.attacks import ATTACKS, POST
 from tests.delivery.receivers import Receiver
+from tests.replaying import all_identical
 
 SHIPPED = Path(__file__).parents[1] / "policy.toml"
 KEY = "canary-51ad0e7c44b29f86"
@@ -81,6 +82,7 @@ class World:
         async with App.open(place) as app:
             await app.engine.load(await app.definitions(app.config))
             yield app
+            await all_identical(app)
 
     def fill(self, value: Any) -> Any:
         """Return the words of an attack with what is at hand here."""

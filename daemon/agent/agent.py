@@ -23,7 +23,7 @@ from daemon.errors import ContextOverflow, Overloaded, ProviderError, Retryable
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Reply, Status, Step, StepKind, Taint, ToolContext, worse
 
 if TYPE_CHECKING:
-    from daemon.functions import FunctionRegistry
+    from daemon.functions import FunctionRegistry, ToolExecutor
     from daemon.memory import Memory
     from daemon.providers import LLMProvider
 
@@ -80,7 +80,8 @@ class Agent:
     `desk` is where calls lie that a person has to allow, `screen` looks at what calls bring, `taint` is what the
     conversation holds of strangers before it begins, `said` what people and the agent have said before. From `inbox`
     come messages while it is under way; while it is `watched`, answers are emitted piece by piece. `deadline` is in the
-    event loop's time. `fallback` are providers to try, in order, when one fails for good.
+    event loop's time. `fallback` are providers to try, in order, when one fails for good. `prompt` is the body of a
+    `prompt` step to begin with instead of rendering one, `executor` who runs the calls.
     """
 
     def __init__(
@@ -110,6 +111,8 @@ class Agent:
         inbox: Inbox | None = None,
         watched: Callable[[], bool] = lambda: False,
         skills: Guides | None = None,
+        prompt: Json | None = None,
+        executor: ToolExecutor | None = None,
     ) -> None:
         from daemon.functions import FunctionRegistry, ToolExecutor
 
@@ -128,7 +131,8 @@ class Agent:
         self._resumed = self.transcript.frozen is not None
         self._chain = [provider, *fallback]
         self._noted: list[Step] = []
-        self._executor = ToolExecutor(self.registry)
+        self._executor = executor or ToolExecutor(self.registry)
+        self._prompt = prompt
         self._tool_context = tool_context or ToolContext(
             run="", routine=self.context.routine, workspace=self.context.workspace, language=self.language
         )
@@ -258,6 +262,8 @@ class Agent:
 
     async def _open(self, text: str, about: str, taint: Taint) -> None:
         """Render the prompt, once per conversation, and take in the message."""
+        if self.transcript.frozen is None and self._prompt is not None:
+            self._note(Step(kind=StepKind.PROMPT, iteration=0, body=self._prompt))
         if self.transcript.frozen is None:
             recalled, said = self.context.recalled, self.context.taint
             if recalled is None and self.memory:
@@ -283,7 +289,7 @@ class Agent:
                 body["history"] = [{"role": each.role, "content": each.content} for each in self._said]
             body |= {"functions": functions, "provider": self.provider.name, "model": self.provider.model_name}
             said = worse(said, self.transcript.taint)
-            body |= {"boundary": boundary} | ({"taint": said.value} if said else {})
+            body |= {"boundary": boundary, "language": self.language} | ({"taint": said.value} if said else {})
             self._note(Step(kind=StepKind.PROMPT, iteration=0, body=body))
         iteration = self.transcript.iterations
         message: Json = {"text": text, "source": "goal"} | ({"taint": taint.value} if taint else {})

@@ -167,6 +167,20 @@ VERBS = {
         (("-f", "--follow"), {"action": "store_true", "help": "follow it live, and print its report"}),
         (("--html",), {"metavar": "FILE", "help": "write it as a page that needs nothing besides itself"}),
     ),
+    "replay": Verb(
+        verbs.replay,
+        "play a run, or a frozen one, again: identical, or where they part",
+        (("run",), {"metavar": "RUN|DIR", "help": "a run's id (the beginning or the end is enough), or a frozen run"}),
+        (("--model",), {"metavar": "NAME", "help": "really ask this one: a provider, or a model of the run's own"}),
+        (("--prompt",), {"metavar": "FILE", "help": "another task, with which the model is really asked"}),
+        (("--policy",), {"metavar": "FILE", "help": "judge its calls by another policy"}),
+    ),
+    "freeze": Verb(
+        verbs.freeze,
+        "write a run into a folder: a regression case that needs nothing else",
+        RUN,
+        (("folder",), {"metavar": "DIR", "help": "a new folder"}),
+    ),
     "logs": Verb(verbs.logs, "the log; -f follows it, works without a daemon too", raw=True),
     "cancel": Verb(verbs.cancel, "stop a run", RUN),
     "pause": Verb(

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
-from daemon.control import asking, forecasting, incidents, memory, money, preview, rights
+from daemon.control import asking, forecasting, incidents, memory, money, preview, replaying, rights
 from daemon.control.binding import Between, Limit, Offset
 from daemon.control.plans import (
     FIRES_SHOWN,
@@ -334,6 +334,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     *rights.ROUTES,
     *asking.ROUTES,
     *preview.ROUTES,
+    *replaying.ROUTES,
     *memory.ROUTES,
     ("GET", "/v1/doctor", examine),
     ("POST", "/v1/reload", reload),

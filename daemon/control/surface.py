@@ -12,6 +12,7 @@ from daemon.metrics import Metrics
 
 if TYPE_CHECKING:
     from daemon.approvals import Approvals
+    from daemon.control.replaying import Replays
     from daemon.control.views import CheckView, ProcessView, ReloadView
     from daemon.errors import ConfigError
     from daemon.events import Events
@@ -94,6 +95,8 @@ class Surface:
     """Dollars that may be spent in a day and in a month."""
     preview: Callable[[Routine], Awaitable[Preview]] | None = None
     """What a run of a routine would be told now."""
+    replays: Callable[[], Replays] | None = None
+    """Who plays runs again."""
     wake_outbox: Callable[[], None] = lambda: None
     """Tell the outbox that there is something to send."""
     elsewhere: Callable[[Routine], str] = lambda routine: ""

@@ -411,7 +411,7 @@ def new(call: Call) -> int:
     if not any(word.startswith("--config") or word in ("-h", "--help") for word in rest):
         with suppress(Unreachable):  # then it is looked for as agentd does
             rest += ["--config", call.client.ask("GET", "/v1/status")["config"]]
-    _agentd(["new", *rest])
+    hand_over(["new", *rest])
 
 
 def rename(call: Call) -> int:
@@ -453,6 +453,20 @@ def resume(call: Call) -> int:
     if told is not None:
         call.out.say(f"{told['name']} goes on; next: {when(told['next'], never='by hand only')}")
     return DONE
+
+
+def replay(call: Call) -> int:
+    """Play a run again; without a daemon too, and a frozen one always so."""
+    from daemon.control.replaying_verbs import replay as act
+
+    return act(call)
+
+
+def freeze(call: Call) -> int:
+    """Write a run into a folder, as a regression case."""
+    from daemon.control.replaying_verbs import freeze as act
+
+    return act(call)
 
 
 def usage(call: Call) -> int:
@@ -540,34 +554,34 @@ def metrics(call: Call) -> int:
 
 def backup(call: Call) -> int:
     """Copy all that a daemon knows, that of this socket if one answers."""
-    _agentd(["backup", *_with_places(call)])
+    hand_over(["backup", *_with_places(call)])
 
 
 def restore(call: Call) -> int:
     """Put a backup back."""
-    _agentd(["restore", *_with_places(call)])
+    hand_over(["restore", *_with_places(call)])
 
 
 def service(call: Call) -> int:
     """Install or remove a unit."""
-    _agentd(["service", *call.rest])
+    hand_over(["service", *call.rest])
 
 
 def export(call: Call) -> int:
     """Write routines with their history."""
-    _agentd(["export", *_with_places(call)])
+    hand_over(["export", *_with_places(call)])
 
 
 def import_(call: Call) -> int:
     """Take in what was exported elsewhere."""
-    _agentd(["import", *_with_places(call)])
+    hand_over(["import", *_with_places(call)])
 
 
 def policy(call: Call) -> int:
     """Check, explain, test, backtest or suggest a policy: that of the daemon, if one answers."""
     verb, rest = call.rest[:1], list(call.rest[1:])
     at = rest.index("--") if "--" in rest else len(rest)
-    _agentd(["policy", *verb, *_with_places(call, rest[:at]), *rest[at:]])
+    hand_over(["policy", *verb, *_with_places(call, rest[:at]), *rest[at:]])
 
 
 def _with_places(call: Call, rest: Sequence[str] | None = None) -> list[str]:
@@ -646,19 +660,19 @@ def validate(call: Call) -> int:
         except Unreachable:
             config = None
         rest += ["--config", config] if config else []
-    _agentd(["validate", *rest])
+    hand_over(["validate", *rest])
 
 
 def doctor(call: Call) -> int:
     """Look for what is wrong here."""
     if not all(word == "--json" for word in call.rest):
-        _agentd(["doctor", *call.rest])
+        hand_over(["doctor", *call.rest])
     try:
         told = call.ask("GET", "/v1/doctor")
     except Unreachable as error:
         if not call.json:
             call.err.say(call.err.paint(f"no daemon answers at {', '.join(path for path, _ in error.tried)}", YELLOW))
-        _agentd(["doctor", *call.rest])
+        hand_over(["doctor", *call.rest])
     if told is None:
         return DONE
     from daemon.control.inspection import checks
@@ -667,7 +681,7 @@ def doctor(call: Call) -> int:
     return DONE if told["ok"] else NOT_SUCCEEDED
 
 
-def _agentd(arguments: Sequence[str]) -> NoReturn:
+def hand_over(arguments: Sequence[str]) -> NoReturn:
     """Let `agentd` take over this process: what needs no daemon is its own work."""
     import os
     import sys

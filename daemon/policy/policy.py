@@ -7,13 +7,14 @@ import hashlib
 import os
 import pwd
 import stat
+import tomllib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Literal
 
-from daemon.definitions import Conflict, display, load_toml
+from daemon.definitions import Conflict, display, load_toml, parse
 from daemon.definitions import Rule as Check
 from daemon.errors import ConfigError, Fault
 from daemon.models import Effect, Json, Verdict
@@ -65,6 +66,8 @@ class Policy:
     """Files that may speak of orders to agents."""
     hash: str = ""
     """SHA-256 of the file, as `sha256sum policy.toml` prints it."""
+    text: str = field(default="", repr=False, compare=False)
+    """What stood in the file."""
 
     @classmethod
     def load(
@@ -78,7 +81,22 @@ class Policy:
         refuse_if_open(path)
         known = frozenset({*TOOLS, *tools})
         file = load_toml(path, PolicyFile, (*checks(known), *_proofs(workspace, (path, *private))))
-        return replace(cls.of(file, workspace), hash=hashlib.sha256(path.read_bytes()).hexdigest())
+        text = path.read_bytes()
+        return replace(cls.of(file, workspace), hash=hashlib.sha256(text).hexdigest(), text=text.decode())
+
+    @classmethod
+    def read(cls, text: str, *, workspace: Path, tools: Collection[str] | None = None, name: str = "policy") -> Policy:
+        """Read the text of a policy that is to be tried, not to be obeyed; raise ConfigError with all its faults.
+
+        Without `tools` it is one that was in force: names of tools that are gone by now are no fault of it.
+        """
+        try:
+            data = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(Fault(file=name, key="", found="", problem=f"is not TOML: {error}")) from None
+        rules = () if tools is None else (*checks(frozenset({*TOOLS, *tools})), *_proofs(workspace, ()))
+        file = parse(data, PolicyFile, file=name, rules=rules)
+        return replace(cls.of(file, workspace), hash=hashlib.sha256(text.encode()).hexdigest(), text=text)
 
     @classmethod
     def of(cls, file: PolicyFile, workspace: Path) -> Policy:

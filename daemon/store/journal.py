@@ -19,6 +19,7 @@ from daemon.store.histories import Histories
 from daemon.store.measures import Measures
 from daemon.store.occasions import Occasions
 from daemon.store.outbox import Deliveries
+from daemon.store.policies import Policies
 from daemon.store.quarantine import Quarantine
 from daemon.store.renaming import Renaming
 from daemon.store.runstore import RunStore
@@ -40,6 +41,7 @@ class Journal(
     Deliveries,
     Spending,
     Quarantine,
+    Policies,
     Audit,
     Measures,
     Digests,

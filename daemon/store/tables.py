@@ -110,6 +110,15 @@ class Definition(Table, table=True):
     body: str = _column(Text)
 
 
+class PolicyRow(Table, table=True):
+    """A policy that was in force."""
+
+    __tablename__ = "policy"
+
+    hash: str = _column(Text, primary_key=True)
+    body: str = _column(Text)
+
+
 class RoutineRow(Table, table=True):
     """What is kept of a routine besides its file."""
 

@@ -1,0 +1,44 @@
+"""A journal read from outside, while a daemon may be writing it, or while none can be started."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from daemon.errors import ConfigError, Fault
+from daemon.store.connection import open_reader
+from daemon.store.database import Database, Work
+from daemon.store.journal import Journal
+
+T = TypeVar("T")
+
+
+class Onlooker(Database):
+    """Reads the file, each time with a connection of its own; can write nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` on a connection that can only read."""
+        try:
+            with closing(open_reader(self.path)) as connection:
+                return work(connection)
+        except sqlite3.Error as error:
+            raise ConfigError(_unreadable(self.path, f"cannot be read: {error}")) from None
+
+
+def journal_at(state: Path) -> Journal:
+    """Return the journal of a state folder, to be read only; ConfigError if there is none."""
+    path = state / "agentd.db"
+    if not path.is_file():
+        raise ConfigError(_unreadable(path, "is not there: no run has been recorded"))
+    return Journal(Onlooker(path), clock=lambda: datetime.now(UTC))
+
+
+def _unreadable(path: Path, problem: str) -> Fault:
+    hint = "name the daemon's state folder with --state, as the user it runs as"
+    return Fault(file=str(path), key="", found="", problem=problem, hint=hint)
