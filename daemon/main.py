@@ -9,9 +9,10 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daemon import __version__
+from daemon.control.parser import Parser
 from daemon.errors import ConfigError, DaemonError, NotFound, Refused, StateBusy
 from daemon.imports import frugal
 from daemon.places import OVERLAY, find_config, find_socket, find_state, looked_at, socket_in, user_home
@@ -37,7 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # None where the caller has closed them (`agentd >&-`)
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
-    options = _parser().parse_args(arguments)
+    words, rest = _apart(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(words)
+    options.rest = rest
     try:
         return int(options.verb(options))
     except DaemonError as error:
@@ -61,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="agentd", description="Run LLM agents on a schedule. Without a verb: start the daemon.")
+    parser = Parser(prog="agentd", description="Run LLM agents on a schedule. Without a verb: start the daemon.")
     parser.add_argument("--version", action="version", version=f"agentd {__version__}")
     _add_places(parser)
     parser.set_defaults(verb=serve)
@@ -90,18 +93,18 @@ def _parser() -> argparse.ArgumentParser:
     doctor_parser.add_argument("--json", action="store_true")
     _add_places(doctor_parser, again=True)
     doctor_parser.set_defaults(verb=doctor)
-    policy_parser = verbs.add_parser("policy", help="check, explain, test, backtest or suggest a policy")
+    policy_parser = verbs.add_parser(
+        "policy", help="check, explain, test, backtest or suggest a policy", add_help=False
+    )
     policy_parser.set_defaults(verb=policy)
-    policy_parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="check|explain|test|backtest|suggest …")
     _add_replays(verbs)
     _add_moves(verbs)
     logs_parser = verbs.add_parser("logs", help="show the log, without a daemon too", add_help=False)
     logs_parser.set_defaults(verb=logs)
-    logs_parser.add_argument("rest", nargs=argparse.REMAINDER)
     return parser
 
 
-def _add_replays(verbs: argparse._SubParsersAction[_Parser]) -> None:
+def _add_replays(verbs: argparse._SubParsersAction[Parser]) -> None:
     replay_parser = verbs.add_parser("replay", help="play a run again, or a frozen one; 1 if it comes out otherwise")
     replay_parser.add_argument("run", metavar="RUN|DIR", help="a run's id, its beginning or its end; or a frozen run")
     replay_parser.add_argument("--model", metavar="NAME", help="ask another model: needs the daemon")
@@ -117,7 +120,20 @@ def _add_replays(verbs: argparse._SubParsersAction[_Parser]) -> None:
         _add_places(parser, again=True)
 
 
-def _add_moves(verbs: argparse._SubParsersAction[_Parser]) -> None:
+def _apart(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the words for the parser below, and those behind a verb that reads its own.
+
+    argparse would take the latter's options for ours: its REMAINDER begins at the first word without a dash.
+    """
+    place = 0
+    while place < len(words) and words[place].startswith("-"):
+        place += 2 if words[place] in ("--config", "--state") else 1
+    if place < len(words) and words[place] in ("policy", "logs"):
+        return words[: place + 1], words[place + 1 :]
+    return words, ()
+
+
+def _add_moves(verbs: argparse._SubParsersAction[Parser]) -> None:
     backup_parser = verbs.add_parser("backup", help="copy all that is known into one file; a daemon may go on")
     backup_parser.add_argument("file", type=Path, help="a new file")
     backup_parser.set_defaults(verb=backup)
@@ -144,24 +160,6 @@ def _add_moves(verbs: argparse._SubParsersAction[_Parser]) -> None:
     _add_places(service_parser, again=True)
     for parser in (backup_parser, restore_parser, export_parser, import_parser):
         _add_places(parser, again=True)
-
-
-class _Parser(argparse.ArgumentParser):
-    """With the help below, for the verbs too."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(formatter_class=_Help, **settings)
-
-
-class _Help(argparse.HelpFormatter):
-    """Knows how wide the terminal is without `shutil`, whose import takes as long as all the parsing (5 ms)."""
-
-    def __init__(self, prog: str) -> None:
-        try:
-            columns = int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns)
-        except (OSError, ValueError):
-            columns = 80
-        super().__init__(prog, width=max(columns, 20) - 2)
 
 
 def _add_places(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
@@ -350,7 +348,7 @@ def policy(options: argparse.Namespace) -> int:
     from daemon.drafting import Desk
     from daemon.drafting.words import add_words
 
-    parser = _Parser(prog="agentd policy", description="For the person who writes the policy; nothing is changed.")
+    parser = Parser(prog="agentd policy", description="For the person who writes the policy; nothing is changed.")
     for each in add_words(parser):
         _add_places(each, again=True)
     asked = parser.parse_args(options.rest, options)
@@ -451,7 +449,8 @@ def logs(options: argparse.Namespace) -> int:
     """Show the log file."""
     from daemon.control.logs import main as show
 
-    return show(options.rest)
+    state = ["--state", str(options.state)] if options.state else []
+    return show([*options.rest, *state])
 
 
 def _say(text: str) -> None:

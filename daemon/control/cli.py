@@ -69,9 +69,9 @@ class Verb:
         needs = any(not names[0].startswith("-") and "nargs" not in how for names, how in self.options)
         if not needs and all(word == "--json" for word in words):
             return {_option(names): how.get("default") for names, how in self.options} | {"json": bool(words)}
-        from argparse import ArgumentParser
+        from daemon.control.parser import Parser
 
-        parser = ArgumentParser(prog=f"agentctl {name}", description=self.about, allow_abbrev=False)
+        parser = Parser(prog=f"agentctl {name}", description=self.about, allow_abbrev=False)
         for names, how in self.options:
             parser.add_argument(*names, **how)
         parser.add_argument("--json", action="store_true", help="what the daemon answered, as it is")
@@ -109,7 +109,8 @@ def show_help(call: Call) -> int:
     call.out.say("agentctl speaks to the agentd of this user.\n\nagentctl [--socket PATH] [--json] VERB …\n")
     for name, verb in VERBS.items():
         call.out.say(f"  {name:<12}{verb.about}")
-    call.out.say("\n`agentctl help VERB` shows a verb's options; --json prints what the daemon answered.\nExit codes:")
+    say_more = "`agentctl help VERB` shows a verb's options and examples; --json prints what the daemon answered."
+    call.out.say(f"\n{say_more}\n\nExample:\n  agentctl help run\n\nExit codes:")
     for code, about in EXIT_CODES:
         call.out.say(f"  {code}  {about}")
     return DONE
@@ -182,6 +183,7 @@ VERBS = {
         (("folder",), {"metavar": "DIR", "help": "a new folder"}),
     ),
     "logs": Verb(verbs.logs, "the log; -f follows it, works without a daemon too", raw=True),
+    "events": Verb(verbs.events, "what runs do, as it happens; Ctrl-C ends it", ANY_ROUTINE),
     "cancel": Verb(verbs.cancel, "stop a run", RUN),
     "pause": Verb(
         verbs.pause,

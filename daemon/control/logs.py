@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from daemon.bell import Bell
+from daemon.control.parser import Parser
 from daemon.log import LEVELS, pretty, wants_colour
 from daemon.places import find_state, user_home
 
@@ -105,9 +106,7 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="agentctl logs", description="Show the log, with a daemon and without.", allow_abbrev=False
-    )
+    parser = Parser(prog="agentctl logs", description="Show the log, with a daemon and without.", allow_abbrev=False)
     parser.add_argument("-f", "--follow", action="store_true", help="go on with what is written from now on")
     parser.add_argument("-n", "--lines", type=_positive, metavar="N", help=f"how many; default {SHOWN}, or all --since")
     parser.add_argument("--routine", metavar="NAME", help="of one routine")

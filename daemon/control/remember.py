@@ -36,9 +36,9 @@ def main(call: Call) -> int:
 
 
 def _parser() -> ArgumentParser:
-    from argparse import ArgumentParser
+    from daemon.control.parser import Parser
 
-    parser = ArgumentParser(prog="agentctl memory", description="What earlier runs left behind.", allow_abbrev=False)
+    parser = Parser(prog="agentctl memory", description="What earlier runs left behind.", allow_abbrev=False)
     verbs = parser.add_subparsers(metavar="VERB")
 
     def add(name: str, verb: object, about: str) -> ArgumentParser:

@@ -67,7 +67,7 @@ class Page:
         if not self.terminal:
             return None
         try:
-            return max(40, os.get_terminal_size(self.stream.fileno()).columns or 80)
+            return max(NARROWEST, os.get_terminal_size(self.stream.fileno()).columns or 80)
         except OSError:
             return 80
 
@@ -97,7 +97,8 @@ class Page:
     ) -> None:
         """Write rows in columns; the `elastic` one gives way where the terminal is too narrow.
 
-        With `signs` the first column holds statuses, shown as their signs.
+        With `signs` the first column holds statuses, shown as their signs. Where even the narrowest columns have no
+        room beside each other, the cells of a row stand below each other.
         """
         body = [[one_line(self.safe(cell)) for cell in row] for row in rows]
         if signs:
@@ -108,6 +109,9 @@ class Page:
         if self.width is not None:
             room = self.width - len(GAP) * (len(widths) - 1)
             abridge(heads, body, widths, room)
+            if sum(min(width, NARROWEST) for width in widths) > room:
+                self._stacked(heads, body, self.width, signs=signs)
+                return
             sizes = [[columns(row[place]) for row in body] for place in range(len(widths))]
             squeeze(widths, room, sizes=sizes, first=elastic)
         if any(heads):
@@ -115,6 +119,14 @@ class Page:
         for row in body:
             first = self.sign(row[0]) + GAP if signs else ""
             self.say(first + self._line(row[1:] if signs else row, widths[1:] if signs else widths))
+
+    def _stacked(self, heads: Sequence[str], body: Sequence[Sequence[str]], width: int, *, signs: bool) -> None:
+        for row in body:
+            lead = f"{self.sign(row[0])} " if signs else ""
+            said = [(head, cell) for head, cell in zip(heads[signs:], row[signs:], strict=True) if cell]
+            for place, (head, cell) in enumerate(said):
+                text = cell if not place else f"  {head.lower()}: {cell}" if head else f"  {cell}"
+                self.say((lead if not place else "") + self.cut(text, width - (2 if signs and not place else 0)))
 
     def _line(self, row: Sequence[str], widths: Sequence[int]) -> str:
         cells = (pad(self.cut(cell, width), width) for cell, width in zip(row, widths, strict=True))
@@ -187,9 +199,13 @@ def columns(text: str) -> int:
     """Return how many columns a text takes: Chinese and Japanese characters take two, combining ones none."""
     if text.isascii():
         return len(text)
-    from unicodedata import combining, east_asian_width
+    from unicodedata import category, east_asian_width
 
-    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
+    # marks and joiners (Mn, Me, Cf) stand on what is before them
+    return sum(0 if category(char) in _ON_TOP else 2 if east_asian_width(char) in "WF" else 1 for char in text)
+
+
+_ON_TOP = ("Mn", "Me", "Cf")
 
 
 def cut(text: str, width: int, mark: str = "…") -> str:
@@ -200,7 +216,7 @@ def cut(text: str, width: int, mark: str = "…") -> str:
     for place, char in enumerate(text):
         room -= columns(char)
         if room < 0:
-            return text[:place] + mark
+            return text[:place] + mark[: max(0, width)]
     return text
 
 

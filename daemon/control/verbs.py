@@ -623,6 +623,13 @@ def logs(call: Call) -> int:
     return read(call.rest, Path(file) if file else None)
 
 
+def events(call: Call) -> int:
+    """Print what runs do, as it happens."""
+    from daemon.control.happenings import events as act
+
+    return act(call)
+
+
 def ask(call: Call) -> int:
     """Put a message to the agent."""
     from daemon.control import ask as speaking

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from daemon.control.render import (
     RUN_SIGNS,
@@ -202,3 +204,40 @@ def test_a_narrow_table_leaves_out_asides_before_it_cuts_words():
     assert page.stream.getvalue().splitlines()[1] == (
         "daily-report  succeeded 03:36 UTC  08:30 UTC  at 08:30 on weekdays, UTC"
     )
+
+
+CELLS = st.text(st.sampled_from("ab 磁盘満杯é👩\u200d\u0301\ufe0f(…)") | st.characters(codec="utf-8"), max_size=60)
+
+
+@given(
+    rows=st.lists(st.tuples(st.sampled_from(sorted(SIGNS)), CELLS, CELLS, CELLS, CELLS), max_size=6),
+    width=st.integers(12, 120),
+)
+@settings(deadline=None, derandomize=True)
+def test_no_line_of_a_table_is_wider_than_the_terminal(rows: list[tuple[str, ...]], width: int) -> None:
+    class Narrow(Page):
+        @property
+        def width(self) -> int:
+            return given_width
+
+    given_width = width
+    with Terminal() as stream:
+        page = Narrow(stream, {"NO_COLOR": "1"})
+        page.table(["", "ROUTINE", "WHEN", "LAST", "ABOUT"], rows)
+        # as a terminal breaks lines
+        assert [line for line in stream.getvalue().split("\n") if columns(line) > width] == []
+
+
+def test_where_columns_have_no_room_the_cells_of_a_row_stand_below_each_other(terminal: Terminal) -> None:
+    class Narrow(Page):
+        @property
+        def width(self) -> int:
+            return 20
+
+    page = Narrow(terminal, {"NO_COLOR": "1"})
+    page.table(["", "ROUTINE", "NEXT", "LAST"], [("ok", "daily-report", "08:30 CET (in 5 h)", "磁盘空间已经快要满了")])
+    assert terminal.getvalue().split("\n") == ["✓ daily-report", "  next: 08:30 CET", "  last: 磁盘空间已…", ""]
+
+
+def test_marks_and_joiners_take_no_column() -> None:
+    assert (columns("e\u0301"), columns("❤\ufe0f"), columns("a\u200db"), columns("磁盘")) == (1, 1, 2, 4)

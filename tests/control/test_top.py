@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import pty
+import re
 import sys
 import termios
 
@@ -36,15 +37,16 @@ class Terminal:
 
 
 @pytest.fixture
-async def top(home):
+async def top(home, request):
     """`agentctl top` on a terminal, of a daemon with one routine."""
+    rows, columns, more = getattr(request, "param", (30, 100, {}))
     home.routine("hello", '[trigger]\nevery = "1h"\n[run]\nprompt = "Hi"\n[[deliver]]\nto = "log"\n')
     await home.start()
     leader, follower = pty.openpty()
-    termios.tcsetwinsize(follower, (30, 100))
+    termios.tcsetwinsize(follower, (rows, columns))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "daemon.control.cli", "--socket", str(home.socket), "top"),
-        env={**home.env, "TERM": "xterm-256color"},
+        env={**home.env, "TERM": "xterm-256color", **more},
         cwd=home.folder,
         stdin=follower,
         stdout=follower,
@@ -94,3 +96,20 @@ async def test_without_a_terminal_it_says_what_to_use_instead(home):
     told = await home.agentctl("top")
     assert told.code == 1 and "agentctl status" in told.err
     assert (await home.agentctl("top", "--json")).json["status"]["version"]
+
+
+@pytest.mark.parametrize("top", [(6, 100, {}), (24, 20, {}), (6, 20, {"NO_COLOR": "1"})], indirect=True)
+async def test_a_small_terminal_gets_what_fits_and_is_told_how_to_leave(top, home):
+    await top.until("q quits")
+    drawn = top.text.rpartition("\x1b[H")[2]
+    rows, columns = termios.tcgetwinsize(top.follower)
+    lines = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line) for line in drawn.split("\r\n")]
+    assert len(lines) <= rows and max(len(line.rstrip()) for line in lines) <= columns
+    assert "agentd" in lines[0] and "Under way" in drawn
+    ended = await home.agentctl("run", "hello", "--json")
+    assert ended.code == 0
+    await top.until("Latest")
+    coloured = re.search(r"\x1b\[[0-9;]*3[0-7]m", top.text)
+    assert bool(coloured) is (rows, columns) != (6, 20), "NO_COLOR"
+    top.press("q")
+    assert await top.process.wait() == 0

@@ -1,0 +1,197 @@
+"""Examples of every verb, for its help; a test reads each as the verb would.
+
+A verb of agentd that agentctl has too is called by agentctl here: that works with a daemon and without.
+"""
+
+from __future__ import annotations
+
+# By what is typed to ask for help; each a command line and what it is for.
+EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
+    "agentctl status": (
+        ("agentctl status", "which config, how many routines, what is wrong"),
+        ("agentctl status --json", "the same for a script"),
+    ),
+    "agentctl list": (("agentctl list", "green: the last run and its delivery both went well"),),
+    "agentctl show": (("agentctl show daily-report", ""),),
+    "agentctl preview": (
+        ("agentctl preview daily-report", "the prompt, folded, with about how many tokens each part takes"),
+        ("agentctl preview daily-report --full", "every word of it"),
+    ),
+    "agentctl next": (
+        ("agentctl next", "the next ten starts of all routines"),
+        ("agentctl next daily-report -n 3", ""),
+        ("agentctl next --days 60 --ics", "for a calendar: > agentd.ics"),
+    ),
+    "agentctl why": (
+        ("agentctl why heartbeat", "the last slot, or the next one"),
+        ('agentctl why heartbeat --at "yesterday 09:00"', "why it did not run then"),
+    ),
+    "agentctl run": (
+        ("agentctl run daily-report", "shows its steps, ends with the report; Ctrl-C detaches"),
+        ("agentctl run daily-report --detach", "prints the run's id and returns"),
+    ),
+    "agentctl ask": (
+        ("agentctl ask what failed tonight", "in the conversation that goes on"),
+        ("agentctl ask --session work --new who asked for the report", "in one of its own, from the start"),
+    ),
+    "agentctl tell": (("agentctl tell 7QXZM only the disks, please", "at its next step"),),
+    "agentctl runs": (
+        ("agentctl runs", "the last twenty"),
+        ("agentctl runs daily-report --status failed -n 5", ""),
+    ),
+    "agentctl inspect": (
+        ("agentctl inspect last", "the newest run"),
+        ("agentctl inspect daily-report --full", "the last one of a routine, nothing folded"),
+        ("agentctl inspect 7QXZM --html run.html", "as a page to pass on"),
+    ),
+    "agentctl logs": (
+        ("agentctl logs -f --level warning", "what goes wrong from now on"),
+        ("agentctl logs --routine daily-report --since 2d", ""),
+    ),
+    "agentctl events": (
+        ("agentctl events", "what runs do, as it happens, until Ctrl-C"),
+        ("agentctl events daily-report --json", "of one routine, a line of JSON each"),
+    ),
+    "agentctl cancel": (("agentctl cancel 7QXZM", "stops its tools, then says so"),),
+    "agentctl pause": (
+        ("agentctl pause heartbeat", "until you say resume"),
+        ('agentctl pause heartbeat --until "tomorrow 09:00"', ""),
+    ),
+    "agentctl resume": (
+        ("agentctl resume heartbeat", ""),
+        ("agentctl resume --all", "after a restore"),
+    ),
+    "agentctl slots": (("agentctl slots heartbeat -n 50", "ran, late, skipped or missed, with the reason"),),
+    "agentctl deliveries": (
+        ("agentctl deliveries --status failed", "reports that arrived nowhere"),
+        ("agentctl deliveries retry 12", "send that one again"),
+        ("agentctl deliveries drop 12", "give it up"),
+    ),
+    "agentctl incidents": (
+        ("agentctl incidents", "what is wrong now"),
+        ("agentctl incidents --all", "also what is over"),
+    ),
+    "agentctl ack": (("agentctl ack 3", "no more reminders of incident 3 until it is over"),),
+    "agentctl usage": (
+        ("agentctl usage", "by routine, of the last 30 days"),
+        ("agentctl usage --by model --days 7", ""),
+    ),
+    "agentctl approvals": (
+        ("agentctl approvals", "what waits for your word"),
+        ("agentctl approvals --remembered", "what you have allowed for good"),
+        ("agentctl approvals --revoke 4KD2P", "not any more"),
+    ),
+    "agentctl approve": (
+        ("agentctl approve 4KD2P", "this call, this once"),
+        ("agentctl approve 4KD2P --remember", "for good: shows the rule first, and asks"),
+    ),
+    "agentctl reject": (("agentctl reject 4KD2P", "the run goes on without it"),),
+    "agentctl quarantine": (
+        ("agentctl quarantine", "what was kept from the models"),
+        ("agentctl quarantine 9", "the text itself"),
+    ),
+    "agentctl audit": (
+        ("agentctl audit --run 7QXZM", "every call of a run and the rule that judged it"),
+        ("agentctl audit --verify", "that nobody has changed a row"),
+    ),
+    "agentctl memory": (
+        ("agentctl memory search backup failed", ""),
+        ("agentctl memory stats", ""),
+    ),
+    "agentctl memory search": (
+        ("agentctl memory search when did the backup fail", ""),
+        ("agentctl memory search disk --expand 2 --why", "with what stood around it, and why it was found"),
+    ),
+    "agentctl memory list": (("agentctl memory list --category core", ""),),
+    "agentctl memory show": (("agentctl memory show owner:name", ""),),
+    "agentctl memory forget": (
+        ("agentctl memory forget --query 0123-account", "shows what would go, and asks"),
+        ("agentctl memory forget --before 90d --yes", ""),
+    ),
+    "agentctl memory export": (("agentctl memory export memory.jsonl", ""),),
+    "agentctl memory import": (("agentctl memory import memory.jsonl", ""),),
+    "agentctl memory pin": (("agentctl memory pin owner:name", ""),),
+    "agentctl memory unpin": (("agentctl memory unpin owner:name", ""),),
+    "agentctl memory stats": (("agentctl memory stats", ""),),
+    "agentctl memory reindex": (("agentctl memory reindex", "after another embedder was chosen"),),
+    "agentctl memory check": (("agentctl memory check", ""),),
+    "agentctl top": (("agentctl top", "q quits"),),
+    "agentctl ui": (
+        ("agentctl ui", "prints the address; Ctrl-C ends it"),
+        ("agentctl ui --port 8080", ""),
+    ),
+    "agentctl completion": (
+        ("agentctl completion bash", "> ~/.local/share/bash-completion/completions/agentctl"),
+        ("agentctl completion fish", "> ~/.config/fish/completions/agentctl.fish"),
+    ),
+    "agentctl forecast": (("agentctl forecast --days 7", "tokens, dollars and time, day by day"),),
+    "agentctl metrics": (
+        ("agentctl metrics", ""),
+        ("agentctl metrics --textfile /var/lib/prometheus/node-exporter/agentd.prom", "from a timer"),
+    ),
+    "agentctl rename": (("agentctl rename heartbeat pulse", "the file, its history and what it remembers"),),
+    "agentctl reload": (("agentctl reload", "says what has changed, and what is wrong"),),
+    "agentctl version": (("agentctl version", "also the daemon's: they differ after an upgrade"),),
+    "agentctl help": (("agentctl help run", ""),),
+    "agentd": (
+        ("agentd", "start; what it found and what it will do is printed"),
+        ("agentd --config ~/agentd/config.toml --state ~/agentd/state", "apart from everything else"),
+    ),
+    "agentd once": (
+        ("agentd once daily-report", "from cron, CI or Kubernetes: its exit code is the run's"),
+        ("agentd once daily-report --state /tmp/try", "with a state of its own"),
+    ),
+    "agentd init": (("agentd init ~/.config/agentd", "what is there already is left alone"),),
+    "agentd new": (
+        ('agentctl new backup-check "weekdays at 9am" --prompt "Did last night\'s backup work?"', ""),
+        ('agentctl new tick "every 2 hours" --stdout', "print the file, write nothing"),
+    ),
+    "agentd validate": (
+        ("agentctl validate", "the files of the daemon, or those that would win"),
+        ("agentctl validate ~/agentd", "a folder with a config.toml; exit 1 if there is a fault"),
+    ),
+    "agentd doctor": (
+        ("agentctl doctor", "each thing that is wrong, with its fix"),
+        ("agentctl doctor --json", ""),
+    ),
+    "agentd policy": (("agentctl policy check", ""), ("agentctl policy explain -- git push", "")),
+    "agentd policy check": (
+        ("agentctl policy check", "the policy in force"),
+        ("agentctl policy check draft.toml", "before it is"),
+    ),
+    "agentd policy explain": (
+        ("agentctl policy explain -- git push origin main", "allowed? by which rule?"),
+        ("agentctl policy explain --routine inbox-watch --tainted --tool http_request https://example.org", ""),
+    ),
+    "agentd policy test": (("agentctl policy test cases.jsonl", "exit 1 if one is judged otherwise"),),
+    "agentd policy backtest": (("agentctl policy backtest draft.toml --since 7d", ""),),
+    "agentd policy suggest": (("agentctl policy suggest daily-report --since 90d", ""),),
+    "agentd backup": (("agentctl backup ~/agentd-2026-11-20.db", "while it runs"),),
+    "agentd restore": (
+        ("agentctl restore ~/agentd-2026-11-20.db", "while no daemon runs"),
+        ("agentctl restore ~/agentd-2026-11-20.db --definitions ~/.config/agentd", "config, policy, routines too"),
+    ),
+    "agentd export": (
+        ("agentctl export moving.db", "all routines"),
+        ("agentctl export moving.db daily-report heartbeat", ""),
+    ),
+    "agentd import": (("agentctl import moving.db", "while no daemon runs; what is here already is left alone"),),
+    "agentd service": (
+        ("agentctl service install --user --print", "what would be written"),
+        ("agentctl service install --user", "shows it, and asks"),
+        ("agentctl service uninstall --user", ""),
+    ),
+}
+
+
+def examples_of(prog: str) -> str:
+    """Return the examples of a verb as the end of its help; empty where there are none."""
+    lines = EXAMPLES.get(prog, ())
+    if not lines:
+        return ""
+    width = max((len(line) for line, about in lines if about and len(line) <= _WIDE), default=0)
+    said = [f"  {line:<{width}}  # {about}".rstrip() if about else f"  {line}" for line, about in lines]
+    return "\n".join(["", "Example:" if len(lines) == 1 else "Examples:", *said, ""])
+
+
+_WIDE = 50  # characters; the remarks behind shorter lines stand below each other
