@@ -551,6 +551,7 @@ class App:
             "state": str(self.place.state),
             "socket": str(self.place.socket),
             "zone": self.zone.key,
+            "provider": self.config.provider,
             "sandbox": self.ladder.known.level if self.ladder.known else None,
             "log": str(self.place.log_file),
             "fault": self.reload_fault,

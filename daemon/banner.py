@@ -40,7 +40,7 @@ def banner(app: App) -> str:
     if len(engine.faults) > MANY:
         lines.append(f"  and {len(engine.faults) - MANY} more that are invalid: agentctl list")
     if not (engine.routines or engine.faults):
-        lines.append(f"  none in {place.config.routines_path}")
+        lines.append(f'  none in {place.config.routines_path}: agentctl new NAME "weekdays at 9am" writes one')
     first = f"agentctl run {shown[0]}" if shown else "agentctl status"
     lines += ["", f"In another terminal: {first}, agentctl list, agentctl logs -f. Ctrl-C stops."]
     return "\n".join(lines)

@@ -118,6 +118,10 @@ def quote(text: str) -> str:
     return "".join(chr(byte) if byte in safe else f"%{byte:02X}" for byte in text.encode(errors="surrogateescape"))
 
 
+NEW = 'agentctl new NAME "weekdays at 9am"'
+"""What somebody without routines types next."""
+
+
 def start_command() -> str:
     """Return what starts the daemon here: its unit if one is installed, else the command beside this one."""
     units = (

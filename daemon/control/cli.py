@@ -372,7 +372,17 @@ def _say_unreachable(error: Unreachable) -> int:
     sys.stderr.write("agentctl: no daemon answers. Looked at:\n")
     for path, why in error.tried:
         sys.stderr.write(f"  {path}: {why}\n")
-    sys.stderr.write(f"Start it with: {start_command()}\n")
+    command = start_command()
+    if (
+        command.endswith("agentd") and len(error.tried) > 1
+    ):  # no socket is named, no unit is installed, which would know its config
+        from pathlib import Path
+
+        from daemon.places import find_config, user_home
+
+        if find_config(None, os.environ, Path(), user_home()) is None:
+            sys.stderr.write(f"There is no config yet. `{command} init` writes one to ~/.config/agentd; then\n")
+    sys.stderr.write(f"Start it with: {command}\n")
     return UNREACHABLE
 
 

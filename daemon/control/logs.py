@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from daemon.bell import Bell
+from daemon.control.call import start_command
 from daemon.control.parser import Parser
 from daemon.log import LEVELS, pretty, wants_colour
 from daemon.places import find_state, user_home
@@ -87,6 +88,7 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
     if not file.exists() and not options.follow:
         sys.stderr.write(
             f"agentctl: there is no log at {file}; has agentd run here? (--state DIR names another place)\n"
+            f"Start it with: {start_command()}\n"
         )
         return 4
     show = _raw if options.json else _pretty_on(sys.stdout)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from daemon.control.call import DONE, USAGE, Call, quote
+from daemon.control.call import DONE, NEW, USAGE, Call, quote
 from daemon.control.render import YELLOW, now, relative, when
 from daemon.control.render import moment as at
 
@@ -34,7 +34,11 @@ def next_starts(call: Call) -> int:
     if call.json:
         return call.say_json({"items": items, "next": None})
     if not items:
-        call.out.say("Nothing is scheduled." if days is None else f"Nothing is scheduled within {days} days.")
+        call.out.say(
+            f"Nothing is scheduled: {NEW} writes a routine with a schedule."
+            if days is None
+            else f"Nothing is scheduled within {days} days."
+        )
         return DONE
     today = now()
     rows = [(f"{at(each['at']):%a %d %b %H:%M %Z}", relative(at(each["at"]), today), each["routine"]) for each in items]

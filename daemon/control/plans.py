@@ -130,6 +130,7 @@ def check_known(surface: Surface, name: str) -> None:
     if name not in names:
         near = get_close_matches(name, names, 1)
         told = f"did you mean {near[0]!r}?" if near else "`agentctl list` shows what there is"
+        told = told if names else f'there are none yet: agentctl new {name} "weekdays at 9am" writes one'
         message = f"there is no routine {name!r}; {told}"
         raise NotFound(message)
 

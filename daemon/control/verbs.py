@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daemon.control.call import DONE, NOT_SUCCEEDED, USAGE, Call, quote
+from daemon.control.call import DONE, NEW, NOT_SUCCEEDED, USAGE, Call, quote
 from daemon.control.client import Lost, Problem, Unreachable
 from daemon.control.render import (
     BOLD,
@@ -45,8 +45,9 @@ def status(call: Call) -> int:
         ("socket", told["socket"]),
         ("log", told["log"] or "none"),
         ("zone", told["zone"]),
+        ("provider", _provider(told.get("provider"))),
         ("sandbox", _sandbox(told.get("sandbox"))),
-        ("routines", _counted(states) + as_before),
+        ("routines", (_counted(states) if any(states.values()) else f"none; {NEW} writes one") + as_before),
         ("runs", _counted(counts.get("runs"))),
         ("deliveries", _counted(counts.get("deliveries"))),
     ):
@@ -72,6 +73,12 @@ def status(call: Call) -> int:
         out.title("Next")
         out.table(["", ""], [(f"  {each['routine']}", when(each["at"], today)) for each in told["next"]], signs=False)
     return DONE
+
+
+def _provider(name: str | None) -> str:
+    if name == "offline":
+        return "offline: no model is asked, reports are the gathered facts; config.toml names one: provider"
+    return name or "not told"
 
 
 def _sandbox(level: str | None) -> str:
@@ -102,7 +109,9 @@ def list_routines(call: Call) -> int:
     if call.json:
         return call.say_json({"items": routines, "next": None})
     if not routines:
-        call.out.say("There are no routines yet. One TOML file each, beside config.toml in routines/.")
+        call.out.say(
+            f"There are no routines yet. One TOML file each, beside config.toml in routines/: {NEW} writes one."
+        )
         return DONE
     today = now()
     call.out.table(["", "ROUTINE", "LAST RUN", "NEXT", "WHEN"], [_routine_row(each, today) for each in routines])
@@ -214,7 +223,8 @@ def runs(call: Call) -> int:
     if told is None:
         return DONE
     if not told["items"]:
-        call.out.say("There are no such runs." if narrowed else "Nothing has run yet.")
+        never = "Nothing has run yet. agentctl run ROUTINE starts one, agentctl next says what starts by itself."
+        call.out.say("There are no such runs." if narrowed else never)
         return DONE
     today = now()
     rows = [

@@ -39,6 +39,8 @@ class ProcessView(TypedDict):
     socket: str
     zone: str
     log: str | None
+    provider: str
+    """Which model answers unless a routine says otherwise; "offline" asks none."""
     sandbox: str | None
     """How well programs of tools are confined; None while it is still being found out."""
     fault: str | None

@@ -247,6 +247,7 @@ async def built(
             state=str(folder),
             socket=str(path),
             zone="Europe/Berlin",
+            provider="local",
             sandbox="bubblewrap",
             log=str(folder / "agentd.jsonl"),
             fault=None,

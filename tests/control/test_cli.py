@@ -73,8 +73,8 @@ async def test_list_tells_of_broken_and_paused_routines(house: House) -> None:
 async def test_an_empty_house_says_what_to_do(house: House) -> None:
     house.desk.routines.clear()
     assert "One TOML file each" in (await agentctl(house.path, "list")).out
-    assert (await agentctl(house.path, "runs")).out == "Nothing has run yet.\n"
-    assert (await agentctl(house.path, "next")).out == "Nothing is scheduled.\n"
+    assert (await agentctl(house.path, "runs")).out.startswith("Nothing has run yet. agentctl run ROUTINE starts one")
+    assert (await agentctl(house.path, "next")).out.startswith("Nothing is scheduled: agentctl new NAME")
     assert (await agentctl(house.path, "slots")).out == "No slot has come yet.\n"
     assert (await agentctl(house.path, "deliveries")).out == "Nothing has been delivered yet.\n"
 

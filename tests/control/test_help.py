@@ -9,6 +9,7 @@ import json
 import shlex
 from argparse import ArgumentParser, _SubParsersAction
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from daemon.control import logs, remember
 from daemon.control.cli import VERBS, main
 from daemon.control.examples import EXAMPLES
 from daemon.drafting.words import add_words
-from tests.control.agentctl import agentctl, start
+from tests.control.agentctl import COMMAND, agentctl, environment, start
 from tests.control.house import House
 
 OWN = ("memory", "logs", "policy", "help")
@@ -129,3 +130,22 @@ async def test_events_come_as_they_happen_for_people_and_for_programs(house: Hou
         await process.wait()
     slip = await agentctl(house.path, "events", "dialy-report")
     assert slip.code == 4
+
+
+async def test_a_newcomer_is_told_the_next_step_at_every_turn(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    nobody = await asyncio.create_subprocess_exec(
+        *COMMAND, "list", cwd=home, env=environment(home, STATE_DIRECTORY=str(home)),
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _, said = await nobody.communicate()
+    assert nobody.returncode == 3 and b"init` writes one to ~/.config/agentd; then\nStart it with: " in said
+
+
+async def test_without_routines_each_verb_says_how_to_get_one(house: House) -> None:
+    house.desk.routines.clear()
+    for words in (["list"], ["next"], ["run", "tidy"], ["status"]):
+        told = await agentctl(house.path, *words)
+        assert "agentctl new " in told.out + told.err, words
+    assert "agentctl run ROUTINE" in (await agentctl(house.path, "runs")).out
