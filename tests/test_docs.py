@@ -5,8 +5,10 @@ import tomllib
 
 import pytest
 
+from daemon import main as agentd
 from daemon.config import Config
 from daemon.control.cli import VERBS
+from daemon.control.examples import EXAMPLES
 from daemon.delivery import KINDS as TARGETS
 from daemon.models import DeliveryStatus, Outcome, Reason, Status
 from daemon.routines import load_routine
@@ -37,6 +39,21 @@ def test_every_channel_and_kind_of_provider_is_there():
 
 def test_every_verb_says_what_it_does_in_a_line():
     assert all(verb.about and len(verb.about) < 80 for verb in VERBS.values())
+
+
+def test_every_verb_has_an_example_for_its_help():
+    own = {action.prog for action in _verbs_of(agentd._parser())}
+    wanted = {f"agentctl {name}" for name, verb in VERBS.items() if not verb.raw} | own - {
+        "agentd logs",
+        "agentd policy",
+    }
+    assert not wanted - EXAMPLES.keys(), "add them to daemon/control/examples.py"
+
+
+def _verbs_of(parser):
+    return [
+        each for action in parser._actions if hasattr(action, "_name_parser_map") for each in action.choices.values()
+    ]
 
 
 def test_the_example_routine_is_accepted(tmp_path):

@@ -130,6 +130,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("agentctl metrics --textfile /var/lib/prometheus/node-exporter/agentd.prom", "from a timer"),
     ),
     "agentctl rename": (("agentctl rename heartbeat pulse", "the file, its history and what it remembers"),),
+    "agentctl adopt": (("agentctl adopt disk-watch", "moves its file beside yours; you change it from then on"),),
     "agentctl reload": (("agentctl reload", "says what has changed, and what is wrong"),),
     "agentctl version": (("agentctl version", "also the daemon's: they differ after an upgrade"),),
     "agentctl help": (("agentctl help run", ""),),
