@@ -131,6 +131,13 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "agentctl rename": (("agentctl rename heartbeat pulse", "the file, its history and what it remembers"),),
     "agentctl adopt": (("agentctl adopt disk-watch", "moves its file beside yours; you change it from then on"),),
+    "agentctl remove": (("agentctl remove disk-watch", "its history stays"),),
+    "agentctl replay": (
+        ("agentctl replay 7QXZM", "asks no model and starts no tool; exit 1 where it comes out otherwise"),
+        ("agentctl replay 7QXZM --policy draft.toml", "what would have been denied"),
+        ("agentctl replay tests/cases/disk-full", "a frozen run"),
+    ),
+    "agentctl freeze": (("agentctl freeze 7QXZM tests/cases/disk-full", ""),),
     "agentctl reload": (("agentctl reload", "says what has changed, and what is wrong"),),
     "agentctl version": (("agentctl version", "also the daemon's: they differ after an upgrade"),),
     "agentctl help": (("agentctl help run", ""),),
@@ -187,7 +194,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
 
 def examples_of(prog: str) -> str:
     """Return the examples of a verb as the end of its help; empty where there are none."""
-    lines = EXAMPLES.get(prog, ())
+    lines = EXAMPLES.get(prog) or EXAMPLES.get(prog.replace("agentd ", "agentctl ", 1), ())
     if not lines:
         return ""
     width = max((len(line) for line, about in lines if about and len(line) <= _WIDE), default=0)
