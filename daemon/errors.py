@@ -26,7 +26,7 @@ DaemonError
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from daemon.values import dataclass
 
 
 class DaemonError(Exception):

@@ -15,7 +15,6 @@ import asyncio
 import heapq
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol, TypeAlias
@@ -23,6 +22,7 @@ from typing import Protocol, TypeAlias
 import structlog
 
 from daemon.models import Run, Status
+from daemon.values import dataclass
 
 log = structlog.get_logger()
 

@@ -72,7 +72,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         zone = zone_bell(reloads.ring, env=app.place.env)
         loop.add_signal_handler(signal.SIGHUP, reloads.ring)
         notifier.send("READY=1", f"STATUS={len(app.engine.routines)} routines")
-        background += [tasks.create_task(work, name=name) for name, work in _by_and_by(app)]
+        background.append(tasks.create_task(_by_and_by(app), name="by and by"))
         await announce(app)
         await stop.wait()
         notifier.send("STOPPING=1")
@@ -103,8 +103,20 @@ def _reload_of(app: App, notifier: Notifier) -> Callable[[], Awaitable[None]]:
     return reload
 
 
-def _by_and_by(app: App) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-    """Yield what is done once everything is ready, and for as long as we live."""
+async def _by_and_by(app: App) -> None:
+    """Do what can wait until everything is ready, and go on with it for as long as we live."""
+    await asyncio.sleep(_BREATH)
+    async with asyncio.TaskGroup() as tasks:
+        for name, work in _chores(app):
+            tasks.create_task(work, name=name)
+
+
+# Seconds: whoever waited for READY asks something now, and is answered before we keep both processors busy.
+_BREATH = 0.1
+
+
+def _chores(app: App) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+    yield "rest of the house", _complete()
     keeper = Keeper(app.memory, clock=app.clock.now, retention=lambda: retention_of(app.config))
     yield "memory keeper", keeper.run()
     yield "journal upkeep", upkeep_of(app).run()
@@ -117,6 +129,19 @@ def _by_and_by(app: App) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         yield "memory mirror", Mirror(app.memory, workspace, app.journal, clock=app.clock.now).run()
     yield "sandbox", app.ladder.climb()
     yield "doctor", _examine(app)
+
+
+async def _complete() -> None:
+    """Import what only runs need, before an upgrade on disk can mix two versions in one process."""
+    await asyncio.to_thread(_import_the_rest)
+    gc.freeze()  # what there is by now stays: no need to look through it ever again
+    gc.enable()
+
+
+def _import_the_rest() -> None:
+    import daemon.host
+    import daemon.memory.context
+    import daemon.run  # noqa: F401
 
 
 async def _examine(app: App) -> None:

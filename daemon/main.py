@@ -228,9 +228,6 @@ def serve(options: argparse.Namespace) -> int:
     from daemon.banner import banner
 
     async def announce(app: App) -> None:
-        await asyncio.to_thread(_import_the_rest)
-        gc.freeze()  # what there is by now stays: no need to look through it ever again
-        gc.enable()
         try:
             _say(banner(app))
             await offer(app)
@@ -256,13 +253,6 @@ def serve(options: argparse.Namespace) -> int:
     finally:
         gc.enable()
     return 0
-
-
-def _import_the_rest() -> None:
-    """Import what only runs need: after READY, and before an upgrade on disk can mix two versions in one process."""
-    import daemon.host
-    import daemon.memory.context
-    import daemon.run  # noqa: F401
 
 
 def once(options: argparse.Namespace) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
 from cronsim import CronSim
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from daemon.crontab import NICKNAMES, CronError, next_fire, parse, weekdays
@@ -259,6 +260,7 @@ def test_count_is_as_many_as_there_are(line: str, zone_name: str, moment: dateti
 @once
 @given(lines, moments)
 def test_without_clock_changes_it_agrees_with_cronsim(line: str, moment: datetime) -> None:
+    assume(not re.search(r"\b(\d+)-\1/", line))  # it reads 1-1/1 as 1/1, from there on; cron takes the one day
     try:
         other = next(CronSim(line, moment), None)
     except ValueError:  # it gives up on days that cannot be

@@ -17,10 +17,11 @@ several calls of a run, or none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from daemon.models import FunctionCall, LLMMessage, LLMResponse, Step, StepKind, Taint, Usage, worse
+from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

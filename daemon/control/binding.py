@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from http import HTTPStatus
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, g
 from urllib.parse import unquote
 
 from daemon.control.problems import BadRequest
+from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from daemon.metrics import Metrics
+from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.approvals import Approvals

@@ -12,7 +12,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from daemon.delivery.base import Progress
@@ -20,6 +19,7 @@ from daemon.delivery.letter import Letter, compose
 from daemon.delivery.markup import beginning, plain, some_parts
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt, Status
+from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.redact import Secrets

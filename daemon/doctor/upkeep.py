@@ -8,12 +8,12 @@ import resource
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.errors import ConfigError
 from daemon.places import user_home
+from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.config import Config

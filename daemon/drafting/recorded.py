@@ -5,13 +5,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from daemon.errors import ConfigError, Fault
 from daemon.models import Json
 from daemon.store.rows import decode, stamp
+from daemon.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

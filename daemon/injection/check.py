@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from daemon.injection import chinese, others, plain
@@ -15,6 +14,7 @@ from daemon.injection.english import ENGLISH
 from daemon.injection.marks import marked
 from daemon.injection.readings import Reading, readings
 from daemon.injection.signs import BLOCK, REVIEW, WARN, words
+from daemon.values import dataclass
 
 # What the tools that ship with us say themselves. All else, those of users and servers too, brings in what is outside.
 _OURS = words("""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass
+
+from daemon.values import dataclass
 
 BLOCK, REVIEW, WARN = 10, 6, 3
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Usage
 from daemon.money.purse import Account, Held, Purse
 from daemon.providers import LLMProvider
 from daemon.store.spending import Called, Spent
+from daemon.values import dataclass
 
 if TYPE_CHECKING:
     import asyncio

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 from zoneinfo import ZoneInfo
@@ -19,6 +19,7 @@ from daemon.definitions import Conflict, Rule
 from daemon.errors import OverBudget
 from daemon.money.prices import NANO, Prices, Rates
 from daemon.routines import Budget, Definition, Routine
+from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.store import Journal

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from daemon.policy.lexer import Unreadable, Word, listed
 from daemon.policy.options import Usage
+from daemon.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pwd
 import stat
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Literal
@@ -28,6 +28,7 @@ from daemon.policy.reach import Reach
 from daemon.policy.requests import Planned, Request, understand
 from daemon.policy.restraint import BY_NAME, PRESETS, Autonomy, Manner, OnAsk, Restraint
 from daemon.policy.web import LOOKING, Target
+from daemon.values import dataclass
 
 # The policy in the words of a prompt.
 _SAY = {

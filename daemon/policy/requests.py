@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from daemon.models import Effect, Json
 from daemon.policy import web
@@ -17,6 +17,7 @@ from daemon.policy.lexer import MAX_WORDS, Command, Joint, Redirect, Unreadable,
 from daemon.policy.options import Usage
 from daemon.policy.profiles import Allowed, program_name, read_only
 from daemon.policy.reach import Place, Reach, refuse_devices
+from daemon.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

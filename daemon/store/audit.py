@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 from daemon.models import Json, Run, Step, StepKind
 from daemon.store.part import Part
 from daemon.store.rows import Row, clean, moment
+from daemon.values import dataclass
 
 _COLUMNS = "seq, at, kind, run_id, routine, call_id, tool, actor, body"
 _AT_ONCE = 2_000  # rows looked at between two other readers

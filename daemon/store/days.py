@@ -6,11 +6,12 @@ import sqlite3
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 
 from daemon.store.part import Part
 from daemon.store.rows import stamp
+from daemon.values import dataclass
 
 # Summed up where the rows are: to carry ten thousand of them over takes longer than all the rest.
 _ENDED = (

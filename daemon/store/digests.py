@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from daemon.store.part import Part
 from daemon.store.rows import moment, stamp
+from daemon.values import dataclass
 
 _MARK = "digest"
 # `created` is what the index knows; a run that took days is told with the day it began.

@@ -16,7 +16,6 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from daemon.errors import NotFound
@@ -24,6 +23,7 @@ from daemon.models import DeliveryStatus, Incident, Json, Run, Status
 from daemon.store.part import Part
 from daemon.store.rows import Row, clean, moment, moment_or_none, stamp
 from daemon.store.streaks import BY_HAND, FAILURES
+from daemon.values import dataclass
 
 # These keep a record and call nobody: each of them is written, whatever is known already.
 RECORDS = ("file", "log")

@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -15,6 +14,7 @@ from daemon.errors import NotFound
 from daemon.models import Outcome, Reason, Run, new_id, utc
 from daemon.store.part import Part
 from daemon.store.rows import Row, clean, deflate, encode, moment, moment_or_none, runs_in, stamp, stamp_or_none
+from daemon.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
