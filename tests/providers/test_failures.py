@@ -62,7 +62,7 @@ FAILURES: dict[str, tuple[Json, type[ProviderError], str]] = {
     "text error in a 200": ({"raw": '{"error": "model crashed"}'}, Unavailable, "model crashed"),
     "cut off": ({"text": "hello", "truncate": 40}, Transport, "broke off"),
     "reset": ({"reset": True}, Transport, "broke off"),
-    "hang": ({"hang": True}, Transport, "no answer within 0.2 s"),
+    "hang": ({"hang": True}, Transport, "no answer within 1 s"),
 }
 
 
