@@ -37,8 +37,9 @@ from daemon.log import configure
 from daemon.mcp import Servers
 from daemon.memory import Memory
 from daemon.metrics import Metrics
-from daemon.models import Json, Run, new_id
+from daemon.models import Json, Run, Status, new_id
 from daemon.money import Purse, priced
+from daemon.outages import Outages
 from daemon.places import OVERLAY
 from daemon.policy import Policy
 from daemon.recollection import remember
@@ -237,6 +238,7 @@ class App:
     async def _close(self) -> None:
         if self.traces:
             await self.traces.close()
+        await self.outages.close()
         await self.servers.close()
         await self.ladder.close()
         self.events.close()
@@ -302,6 +304,11 @@ class App:
             redact=self.redact,
             count=self.metrics.sent,
         )
+
+    @cached_property
+    def outages(self) -> Outages:
+        """Who keeps count of models that do not answer."""
+        return Outages(self.journal, zone=lambda: self.zone.key, wake=self.outbox.wake)
 
     @cached_property
     def metrics(self) -> Metrics:
@@ -436,6 +443,8 @@ class App:
                 self.traces.look(run_id)
         if run is not None and run.status.ended:
             self.metrics.ran(run)
+            if run.provider and run.status is Status.SUCCEEDED:
+                self.outages.answered(run.provider)
             await asyncio.shield(self.engine.ended(run))
             await asyncio.shield(self.talk.ended(run))
         return run
@@ -517,6 +526,7 @@ class App:
             caps=lambda: (self.config.budget.day, self.config.budget.month),
             access=self._access,
             targets=lambda: self.config.target_names,
+            providers=lambda: self.config.provider_names,
             log_file=self.place.log_file,
             memory=self.memory,
             purse=self.purse,

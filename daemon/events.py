@@ -3,11 +3,12 @@
 Theory of operation: the journal is the truth, the bus only saves reading it all the time. A step of a run stands for at
 most one event (`of_step`), whose `id` is the step's number. Whoever needs each event exactly once (`control/sse.py`)
 follows the bus first, reads the journal then, and skips on the bus what it has read. So publish an event only after the
-commit of the step it stands for. `thinking` and `delta` stand for none, have no id, and are lost to whoever comes late.
+commit of the step it stands for. `thinking`, `failed_over` and `delta` stand for none, have no id, and are lost to
+whoever comes late.
 
-Event types: run_started {goal}, thinking, tool_started {tool, args}, tool_finished {tool, ok, preview}, message {text},
-delta {text}, run_waiting {status, detail}, run_ended {status, detail, report, silent}. Every event has `type`, `run`,
-`routine` and `at`.
+Event types: run_started {goal}, thinking, failed_over {from, to, reason}, tool_started {tool, args}, tool_finished
+{tool, ok, preview}, message {text}, delta {text}, run_waiting {status, detail}, run_ended {status, detail, report,
+silent}. Every event has `type`, `run`, `routine` and `at`.
 """
 
 from __future__ import annotations

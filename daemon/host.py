@@ -47,6 +47,7 @@ from daemon.models import (
     worse,
 )
 from daemon.money import Account, Meter, Purse
+from daemon.outages import Outages
 from daemon.policy import Policy
 from daemon.policy.restraint import BY_NAME
 from daemon.providers import LLMProvider
@@ -82,6 +83,8 @@ class Rooms(Protocol):
     def secrets(self) -> Secrets: ...
     @property
     def ladder(self) -> Ladder: ...
+    @property
+    def outages(self) -> Outages: ...
 
     journal: Journal
     memory: Memory
@@ -258,7 +261,7 @@ class RunHost:
             fallback=fallback,
             steps=record.steps,
             deadline=deadline,
-            emit=lambda event: self.events.publish(run.id, {"routine": run.routine, **event}),
+            emit=lambda event: self._emit(run, event),
             redact=self.redact,
             desk=self._desk(run),
             screen=self._screen(run),
@@ -269,6 +272,11 @@ class RunHost:
             watched=lambda: self.events.watched(run.id),
             skills=shelf if spec.skills == "auto" else None,
         )
+
+    def _emit(self, run: Run, event: Json) -> None:
+        if event["type"] == "failed_over":
+            self._rooms.outages.failed(event["from"], event["reason"])
+        self.events.publish(run.id, {"routine": run.routine, **event})
 
     async def _taint(self, run: Run) -> Taint:
         """Return what of strangers a run has in it before its first step: a sub-agent has what its parent had."""

@@ -54,7 +54,9 @@ class Upkeep:
         if verdict != "ok":
             problem = f"{self._database.path} is damaged: {verdict}; stop agentd and restore a backup"
             log.critical("database.damaged", problem=problem)
-            await self._journal.trouble("database", problem)
+            await self._journal.trouble("database", problem, cause="damaged", advice="`agentctl doctor` looks again.")
+        else:
+            await self._journal.well("database")
 
     async def let_go(self) -> None:
         """Delete what is older than it is to be, slice by slice; give room back if there is much and nothing runs."""

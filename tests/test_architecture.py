@@ -22,7 +22,7 @@ FLOORS = (
     "config due reload watching",
     "delivery functions injection memory policy providers routines sandbox skills",
     "almanac hindrances patience",
-    "archive chain digest forget ledger mcp mirror money overlay recollection summary tools traces upkeep why",
+    "archive chain digest forget ledger mcp mirror money overlay outages recollection summary tools traces upkeep why",
     "agent",
     "approvals gather screen",
     "run",

@@ -335,6 +335,7 @@ class Agent:
                     "reason": self.redact(str(error)),
                 }
                 log.warning("run.failed_over", **body)
+                self.emit({"type": "failed_over", **body})
                 self._note(Step(kind=StepKind.FAILOVER, iteration=iteration, body=body))
                 await self._commit(durable=False)
         self._note(llm_step(self._clean(response), iteration, loop.time() - begin))

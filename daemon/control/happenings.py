@@ -61,6 +61,8 @@ def _words(event: Mapping[str, Any]) -> str:
             return f"{event['tool']}: {event.get('preview') or ('done' if event['ok'] else 'failed')}"
         case "thinking":
             return f"{event.get('provider') or 'the model'} is thinking"
+        case "failed_over":
+            return f"{event['from']} does not answer ({event['reason']}): {event['to']} is asked"
         case "message":
             return str(event["text"])
         case "run_ended" | "run_waiting":

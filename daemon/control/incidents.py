@@ -45,6 +45,8 @@ async def acknowledge(surface: Surface, *, id: Offset) -> IncidentView:  # noqa:
     known = [
         *(f"routine {name}" for name in surface.engine.routines),
         *(f"target {name}" for name in surface.targets()),
+        *(f"provider {name}" for name in surface.providers()),
+        "database",
     ]
     return incident_view(await surface.journal.acknowledge(id, known=known))
 

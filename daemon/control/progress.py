@@ -33,6 +33,8 @@ class Progress:
                 self._say_intent()
                 self._since = time.monotonic()
                 self._thinker = f"{event['provider']} is thinking" if event.get("provider") else "thinking"
+            case "failed_over":
+                self._line("warn", f"{event['from']} does not answer ({event['reason']}): {event['to']} is asked", "")
             case "tool_started":
                 self._say_intent()
                 call = event.get("call") or event["tool"]

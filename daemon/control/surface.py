@@ -91,6 +91,7 @@ class Surface:
     metrics: Metrics = field(default_factory=Metrics)
     """What has happened since the process began."""
     targets: Callable[[], Collection[str]] = tuple
+    providers: Callable[[], Collection[str]] = tuple
     """The names that reports may be sent to."""
     caps: Callable[[], tuple[float | None, float | None]] = lambda: (None, None)
     """Dollars that may be spent in a day and in a month."""

@@ -159,7 +159,9 @@ class Outbox:
 
     async def _raise_alarm(self, delivery: Delivery, error: str) -> None:
         """Say elsewhere that this target takes nothing; where there is no elsewhere, the log and `status` say it."""
-        unheard = await self._journal.trouble(f"target {delivery.target}", error, delivery=delivery.id)
+        advice = "What goes there is kept and tried again for a day. `agentctl deliveries` shows it."
+        subject = f"target {delivery.target}"
+        unheard = await self._journal.trouble(subject, error, delivery=delivery.id, advice=advice)
         if unheard:
             log.error("incident.unheard", incident=unheard.id, subject=unheard.subject, error=unheard.detail)
         self.wake()

@@ -84,15 +84,18 @@ class Incidents(Part):
 
         return await self._db.write(work, durable=True)
 
-    async def trouble(self, subject: str, error: str, *, delivery: int | None = None) -> Incident | None:
+    async def trouble(
+        self, subject: str, error: str, *, delivery: int | None = None, cause: str | None = None, advice: str = ""
+    ) -> Incident | None:
         """Take note of trouble that is no run's; return the incident if nobody could be told of it.
 
-        With `delivery`, an alert that this target did not take goes to the next place.
+        With `delivery`, an alert that this target did not take goes to the next place. `cause` is what errors that
+        differ have in common; `advice` is what a person is told besides.
         """
         now = self._clock()
 
         def work(connection: sqlite3.Connection) -> Incident | None:
-            incident, alert = _happened(connection, subject, error, None, now, self.alerting)
+            incident, alert = _happened(connection, subject, error, None, now, self.alerting, cause=cause)
             places = self._next_places(connection)
             if delivery is not None and places:
                 _hand_on(connection, delivery, places[0], now)
@@ -102,11 +105,16 @@ class Incidents(Part):
             if not places:
                 return incident
             title = f"{_words(subject)} is in trouble"
-            text = f"{error}\n\nWhat goes there is kept and tried again for a day. `agentctl deliveries` shows it."
+            text = f"{error}\n\n{advice}".strip()
             _notice(connection, places[0], "incident.opened", title, text, now, run=None)
             return None
 
         return await self._db.write(work, durable=True)
+
+    async def well(self, subject: str, *, zone: str = "UTC") -> None:
+        """Take note that a trouble that was no run's is over; who was told of it is told that."""
+        now = self._clock()
+        await self._db.write(lambda connection: over(connection, subject, None, zone, now), durable=True)
 
     def _next_places(self, connection: sqlite3.Connection) -> list[str]:
         """Return the places for alerts that are not broken themselves."""
@@ -155,10 +163,17 @@ def _is_record(target: str, options: Json) -> bool:
 
 
 def _happened(
-    connection: sqlite3.Connection, subject: str, error: str, run: Run | None, now: datetime, alerting: Alerting
+    connection: sqlite3.Connection,
+    subject: str,
+    error: str,
+    run: Run | None,
+    now: datetime,
+    alerting: Alerting,
+    *,
+    cause: str | None = None,
 ) -> tuple[Incident, bool]:
     """Count a failure; return its incident and whether people are to be told now."""
-    signature, error = signature_of(error), clean(error)
+    signature, error = signature_of(cause or error), clean(error)
     same = _found(
         connection,
         "WHERE subject = ? AND signature = ? AND (closed IS NULL OR closed >= ?)"
