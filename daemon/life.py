@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -40,6 +41,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     notifier = Notifier(app.place.env)
     server = Server(app.surface(), app.place.socket, app.place.env, group=app.config.control.group)
+    app.place = replace(app.place, socket=server.path)  # systemd may hold it elsewhere than we would
     async with asyncio.TaskGroup() as tasks:
         app.tasks = tasks
 
