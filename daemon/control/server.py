@@ -104,9 +104,8 @@ class Server(Listener):
     def __init__(
         self, surface: Surface, socket: Path, env: Mapping[str, str] | None = None, *, group: int | None = None
     ) -> None:
-        door = open_door(socket, env or {}, group=group)
-        super().__init__(application(surface), door, surface.version)
-        self.path, self._events = door.path, surface.events
+        super().__init__(application(surface), open_door(socket, env or {}, group=group), surface.version)
+        self._events = surface.events
 
     def stop(self) -> None:
         """End the streams, take no more requests, and finish those under way; safe to repeat."""
