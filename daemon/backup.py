@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -112,7 +111,14 @@ def _files(state: Path, config: Config | None) -> Iterator[tuple[str, str, bytes
         yield "config", f"routines/{path.name}", path.read_bytes()
 
 
-def restore(file: Path, state: Path, *, definitions: Path | None = None, now: datetime | None = None) -> list[str]:
+def restore(
+    file: Path,
+    state: Path,
+    *,
+    definitions: Path | None = None,
+    now: datetime | None = None,
+    progress: Callable[[float], None] = lambda done: None,
+) -> list[str]:
     """Put a backup in the place of what is there, and return what was done, in words.
 
     StateBusy while a daemon lives there. What was there is set aside, not overwritten. Definitions are written only to
@@ -124,7 +130,7 @@ def restore(file: Path, state: Path, *, definitions: Path | None = None, now: da
         database, draft = state / "agentd.db", state / "agentd.db.part"
         draft.unlink(missing_ok=True)
         try:
-            taken, files = _prepare(file, draft, moment)
+            taken, files = _prepare(file, draft, moment, progress)
             if database.exists():
                 aside = state / f"agentd.db.before-restore-{moment:%Y%m%dT%H%M%S}"
                 _fold_in(database)
@@ -143,13 +149,15 @@ def restore(file: Path, state: Path, *, definitions: Path | None = None, now: da
     return done
 
 
-def _prepare(file: Path, draft: Path, now: datetime) -> tuple[str, list[tuple[str, str, bytes]]]:
+def _prepare(
+    file: Path, draft: Path, now: datetime, progress: Callable[[float], None]
+) -> tuple[str, list[tuple[str, str, bytes]]]:
     """Make the database that will be put in place; return when it was taken, and the files in it."""
     if not file.is_file():
         raise Refused(f"{file} is not there")
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     try:
-        _copy(file, draft, lambda done: None)
+        _copy(file, draft, progress)
         with closing(sqlite3.connect(draft, isolation_level=None)) as copy:
             _check(copy, file)
             files = copy.execute("SELECT place, path, body FROM backup_file").fetchall()
@@ -210,16 +218,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def bar(title: str) -> Callable[[float], None]:
-    """Return what shows progress on a terminal, and nothing anywhere else."""
-    if not sys.stderr.isatty():
-        return lambda done: None
-
-    def show(done: float) -> None:
-        filled = round(30 * done)
-        sys.stderr.write(f"\r{title} [{'#' * filled}{'.' * (30 - filled)}] {done:4.0%}" + ("\n" if done >= 1 else ""))
-        sys.stderr.flush()
-
-    return show

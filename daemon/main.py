@@ -376,7 +376,7 @@ def freeze(options: argparse.Namespace) -> int:
 def backup(options: argparse.Namespace) -> int:
     """Copy all that is known into one file."""
     from daemon.backup import backup as copy
-    from daemon.backup import bar
+    from daemon.control.bar import bar
 
     size = copy(_state(options), options.file.absolute(), _config_if_any(options), progress=bar("copying"))
     _say(f"wrote {options.file}, {size / 1e6:.1f} MB; `agentctl restore {options.file}` puts it back")
@@ -386,8 +386,10 @@ def backup(options: argparse.Namespace) -> int:
 def restore(options: argparse.Namespace) -> int:
     """Put a backup back."""
     from daemon.backup import restore as put_back
+    from daemon.control.bar import bar
 
-    done = put_back(options.file.absolute(), _state(options), definitions=options.definitions)
+    state = _state(options)
+    done = put_back(options.file.absolute(), state, definitions=options.definitions, progress=bar("restoring"))
     last = "start agentd; everything stands still until you say: agentctl resume --all"
     _say("\n".join([*done, last]))
     return 0
@@ -395,7 +397,7 @@ def restore(options: argparse.Namespace) -> int:
 
 def export(options: argparse.Namespace) -> int:
     """Write routines with their history."""
-    from daemon.backup import bar
+    from daemon.control.bar import bar
     from daemon.transfer import export as write
 
     config = _config(options)
@@ -406,7 +408,7 @@ def export(options: argparse.Namespace) -> int:
 
 def import_(options: argparse.Namespace) -> int:
     """Take in what was exported elsewhere."""
-    from daemon.backup import bar
+    from daemon.control.bar import bar
     from daemon.transfer import take_in
 
     done = take_in(options.file.absolute(), _state(options), _config(options), progress=bar("importing"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from daemon.control.call import DONE, NOT_SUCCEEDED, REFUSED, USAGE, Call, quote
 from daemon.control.render import BOLD, DIM, YELLOW, counted, now, one_line, short, size, when
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 # What one request of an import may hold; the API takes a megabyte.
 _BATCH = 400_000
+LOOK = 0.3  # seconds between looks at how far the index is
 _SHOWN = 20  # lines of a list of what goes; --all shows them all
 
 
@@ -248,11 +250,19 @@ def export(call: Call) -> int:
 
 def take_in(call: Call) -> int:
     """Take in what `export` wrote."""
-    total = {"items": 0, "runs": 0, "known": 0}
+    import os
+
+    from daemon.control.bar import bar
+
+    total, done, progress = {"items": 0, "runs": 0, "known": 0}, 0, bar("importing")
     with sys.stdin if call.file == "-" else open(call.file, encoding="utf-8") as file:  # noqa: PTH123  fast to import
+        size = 0 if call.file == "-" else os.fstat(file.fileno()).st_size
         for first, lines in _batches(file):
             taken = call.client.ask("POST", "/v1/memory/import", {"lines": lines, "first": first})
             total = {name: number + taken[name] for name, number in total.items()}
+            done += len(lines.encode())
+            if size:  # of a pipe nobody knows how much is to come
+                progress(min(1.0, done / size))
     if call.json:
         return call.say_json(total)
     told = f"{counted(total['items'], 'item')} and {counted(total['runs'], 'run')}"
@@ -284,8 +294,20 @@ def unpin(call: Call) -> int:
 
 
 def reindex(call: Call) -> int:
-    """Make the index anew."""
-    return _told(call, call.ask("POST", "/v1/memory/reindex", {}))
+    """Make the index anew; on a terminal, show how far it is until it is done or Ctrl-C is pressed."""
+    told = call.ask("POST", "/v1/memory/reindex", {})
+    if told is not None and call.err.terminal:
+        from daemon.control.bar import bar
+
+        progress, index = bar("indexing"), call.client.ask("GET", "/v1/memory/stats")["index"]
+        while not index["whole"]:
+            progress(min(0.99, index["runs"] / index["of"] if index["of"] else 0.0))
+            time.sleep(LOOK)
+            index = call.client.ask("GET", "/v1/memory/stats")["index"]
+        progress(1.0)
+        call.out.say("the index was made anew")
+        return DONE
+    return _told(call, told)
 
 
 def _told(call: Call, told: Any) -> int:

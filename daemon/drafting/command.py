@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from daemon.control.bar import bar, counting
 from daemon.control.logs import parse_since
 from daemon.definitions import display
 from daemon.drafting.compare import Comparison, compare
@@ -168,7 +169,8 @@ def _cases(file: Path) -> list[tuple[int, dict[str, Any]]]:
 def backtest(desk: Desk, options: Namespace) -> int:
     """Tell which recorded calls would fare otherwise under another policy."""
     new = desk.policy(options.file)
-    found = compare(recorded(desk.state, since=_since(options), routine=options.routine), new)
+    calls = recorded(desk.state, since=_since(options), routine=options.routine)
+    found = compare(counting(calls, len(calls), bar("judging")), new)
     value = {
         "calls": found.calls,
         "runs": len(found.runs),
