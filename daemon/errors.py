@@ -118,10 +118,10 @@ class DeliveryFailed(DaemonError):
 
 
 class OverBudget(DaemonError):
-    """A cap does not cover the next call; `rule` is the key that sets it, and what is left."""
+    """A cap does not cover the next call; `rule` is the key that sets it, and what is left, `tokens` those of a run."""
 
-    def __init__(self, message: str, *, rule: str) -> None:
-        self.rule = rule
+    def __init__(self, message: str, *, rule: str, tokens: int | None = None) -> None:
+        self.rule, self.tokens = rule, tokens
         super().__init__(f"{message}: {rule}")
 
 

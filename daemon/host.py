@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
 
 import structlog
@@ -144,6 +145,8 @@ class RunHost:
         )
         self._gate_executor = ToolExecutor(self._gate_tools)
         self._begun: dict[str, Routine] = {}
+        self._accounts = WeakValueDictionary[str, Account]()
+        """Of the runs under way."""
         self.backoff = Limits().backoff
         """Seconds before a model is asked a second time; tests have less patience."""
         self.room_every = ROOM_EVERY
@@ -306,7 +309,12 @@ class RunHost:
     def _metered(self, run: Run, routine: Routine) -> list[LLMProvider]:
         """Return the models that a run may ask, each behind the meter of this run."""
         rooms = self._rooms
-        account = Account(run=run.id, routine=run.routine, budget=routine.run.budget)
+        account = self._accounts.get(run.id)
+        if account is None:
+            # what a sub-agent spends, its parent spends
+            parent = self._accounts.get((run.event or "").partition("/")[0]) if run.trigger == SUBAGENT else None
+            account = Account(run=run.id, routine=run.routine, budget=routine.run.budget, parent=parent)
+            self._accounts[run.id] = account
         chain: list[LLMProvider] = [
             provider if provider.kind == "offline" else Meter(provider, purse=rooms.purse, account=account)
             for provider in rooms.providers.chain(routine)

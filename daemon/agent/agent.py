@@ -19,7 +19,7 @@ from daemon.agent.hands import Desk, Hands, Judge, NobodyToAsk, NoPolicy, NoScre
 from daemon.agent.loop import Limits, converse
 from daemon.agent.prompt import Persona, PromptContext, join, render
 from daemon.agent.transcript import PendingCall, Transcript, llm_step
-from daemon.errors import ContextOverflow, Overloaded, ProviderError, Retryable
+from daemon.errors import ContextOverflow, OverBudget, Overloaded, ProviderError, Retryable
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Reply, Status, Step, StepKind, Taint, ToolContext, worse
 
 if TYPE_CHECKING:
@@ -319,6 +319,8 @@ class Agent:
             self.emit({"type": "thinking", "provider": self.provider.name, "iteration": iteration})
             try:
                 response = await self._ask(self.provider, begin)
+                if response.finish_reason == "length":
+                    response = await self._longer(response, begin)
                 break
             except ContextOverflow:
                 if self.transcript.restarts >= RESTARTS:
@@ -358,7 +360,21 @@ class Agent:
             provider_extras=cleaned_extras(response.provider_extras, self.redact) if response.provider_extras else None,
         )
 
-    async def _ask(self, provider: LLMProvider, begin: float) -> LLMResponse:
+    async def _longer(self, cut: LLMResponse, begin: float) -> LLMResponse:
+        """Return the answer with more room to it, asked for once; or the one that was cut, if it cannot have any."""
+        most = self.provider.longer(self.limits.max_tokens)
+        if most is None:
+            return cut
+        log.info("agent.asked_for_more", provider=self.provider.name, max_tokens=most)
+        self.emit({"type": "thinking", "provider": self.provider.name, "iteration": self.transcript.iterations + 1})
+        try:
+            longer = await self._ask(self.provider, begin, max_tokens=most)
+        except (ProviderError, OverBudget):
+            return cut  # it does not go so far, or may not
+        note = f"an answer was cut off by its limit, and asked for again with {most} tokens"
+        return replace(longer, usage=cut.usage + longer.usage, note="; ".join(filter(None, (longer.note, note))))
+
+    async def _ask(self, provider: LLMProvider, begin: float, max_tokens: int | None = None) -> LLMResponse:
         from daemon.providers.retry import ask
 
         loop, limits = asyncio.get_running_loop(), self.limits
@@ -379,7 +395,7 @@ class Agent:
                     backoff=limits.backoff,
                     but_not=at_once,
                     temperature=limits.temperature,
-                    max_tokens=limits.max_tokens,
+                    max_tokens=max_tokens or limits.max_tokens,
                     routine=self.context.routine or None,
                     on_chunk=self._tell if self.watched() else None,
                 )

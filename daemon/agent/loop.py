@@ -93,6 +93,8 @@ async def converse(talk: Conversation) -> Reply:
                 await talk.ask()
             except OverBudget as error:
                 talk.flush()
+                if error.tokens is not None:
+                    return _capped(talk, "cap_tokens", error.tokens)
                 return _capped(talk, "cap_money", error.rule)
 
 
@@ -123,7 +125,8 @@ def _answered(talk: Conversation, answer: LLMResponse) -> Reply | None:
             return _reply(talk, answer.content, Status.FAILED, detail=declined)
         case "length":
             note = say("cap_length", talk.language)
-            return _reply(talk, f"{answer.content}\n\n{note}".strip(), Status.FAILED, detail=note.strip("[]"))
+            detail = "; ".join([note.strip("[]"), *talk.transcript.notes])
+            return _reply(talk, f"{answer.content}\n\n{note}".strip(), Status.FAILED, detail=detail)
         case "context":
             return _reply(talk, answer.content, Status.FAILED, detail="the conversation outgrew the model's context")
         case "pause":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from daemon.errors import ProviderError, StoreFull
 from daemon.memory.tokens import estimate
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Usage
-from daemon.money.purse import Account, Held, Purse
+from daemon.money.purse import MOST, Account, Held, Purse
 from daemon.providers import LLMProvider
 from daemon.store.spending import Called, Spent
 from daemon.values import dataclass
@@ -46,6 +46,9 @@ class Meter(LLMProvider):
         self._purse, self._prices, self._account = purse, purse.prices, account
         self._counted = (0, 0)
         """How many messages the vendor has counted, and to how many tokens they came."""
+        self._sent: int | None = None
+        """How long the last answer was let to be, where a cap is in force."""
+        self._shortened = False
 
     @property
     def model_name(self) -> str:
@@ -54,6 +57,14 @@ class Meter(LLMProvider):
     @property
     def max_tokens(self) -> int | None:
         return self.inner.max_tokens
+
+    def longer(self, max_tokens: int | None) -> int | None:
+        # an answer that a cap has made short will not get longer by being asked for again
+        return None if self._shortened else self.inner.longer(max_tokens or self._sent)
+
+    @property
+    def sees(self) -> bool:
+        return self.inner.sees
 
     def supports_function_calling(self) -> bool:
         return self.inner.supports_function_calling()
@@ -105,12 +116,16 @@ class Meter(LLMProvider):
         self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None, kw: Json
     ) -> tuple[_Call, Json]:
         now = self._purse.clock.now()
-        if not self._purse.capped(self._account):
+        capped = self._purse.capped(self._account)
+        if not capped and not self._purse.counted(self._account):
             return _Call(at=now), kw
         size = self._size(messages, functions)
-        rates = await self._prices.soon(self.name, self.model_name)
+        rates = await self._prices.soon(self.name, self.model_name) if capped else None
         wanted = kw.get("max_tokens") or self.inner.max_tokens
         held = await self._purse.hold(self._account, rates, size=size, wanted=wanted)
+        self._sent, self._shortened = held.max_tokens, held.max_tokens < (wanted or MOST)
+        if not capped:  # a run's tokens are counted by the run; the journal's row is of money
+            return _Call(at=now, held=held, size=size), kw | {"max_tokens": held.max_tokens}
         usage = Usage(input=size, output=held.max_tokens)
         try:
             number = await self._purse.journal.reserve(

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # An answer that must be shorter than this is none.
 LEAST = 1024
+# The same within one run's tokens, which may be few.
+LEAST_OF_RUN = 64
 # What an answer is given room for where nobody says how long it may be.
 MOST = 16_384
 
@@ -44,7 +46,7 @@ class Tally:
     held_tokens: int = 0
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True, weakref_slot=True, eq=False)
 class Account:
     """For whom calls are made, a run of a routine, and what it may spend; a part of a run spends from the whole too."""
 
@@ -73,6 +75,10 @@ class Cap:
     """Billionths of a dollar, or tokens."""
     tally: Tally
     dollars: bool
+    least: int = LEAST
+    """An answer that must be shorter is not asked for."""
+    tokens: int | None = None
+    """Of a run's tokens: how many it may use."""
 
     @property
     def left(self) -> int:
@@ -143,7 +149,7 @@ class Purse:
         return self._config().budget
 
     def capped(self, account: Account) -> bool:
-        """Tell whether any limit holds for this account, besides that of a run's tokens, which the loop keeps."""
+        """Tell whether any limit holds for this account, besides that of a run's tokens."""
         whole = self._budget
         if whole.day is not None or whole.month is not None or whole.day_tokens or whole.month_tokens:
             return True
@@ -152,6 +158,10 @@ class Purse:
             for each in account.chain()
         )
 
+    def counted(self, account: Account) -> bool:
+        """Tell whether the tokens of the run, or of one that it is a part of, are limited."""
+        return any(each.budget.tokens is not None for each in account.chain())
+
     async def hold(self, account: Account, rates: Rates | None, *, size: int, wanted: int | None) -> Held:
         """Set aside what a call may come to, whose input has `size` tokens and whose answer at most `wanted`.
 
@@ -159,16 +169,15 @@ class Purse:
         what only calls under way stand in the way of waits until they have come to less.
         """
         most = wanted or MOST
-        least = min(most, LEAST)
         while True:
             caps = await self.caps(account)
             for cap in caps:
                 if cap.dollars and rates is None:
                     raise OverBudget("no price is known", rule=f"{cap.rule}, and the model has no known price")
-                if cap.room(size, rates, all_of_it=True) < least:
-                    raise OverBudget("a cap does not cover another call", rule=cap.words())
-            room = min([most, *(cap.room(size, rates) for cap in caps)])
-            if room >= least:
+                if cap.room(size, rates, all_of_it=True) < min(most, cap.least):
+                    raise OverBudget("a cap does not cover another call", rule=cap.words(), tokens=cap.tokens)
+            if all(cap.room(size, rates) >= min(most, cap.least) for cap in caps):
+                room = min([most, *(cap.room(size, rates) for cap in caps)])
                 break
             await self._settled.wait()
         tokens = int(room)
@@ -229,12 +238,20 @@ class Purse:
         """Return every cap that holds for a call of this account."""
         found = await self._caps_of_periods(account)
         for each in account.chain():
+            if each.budget.usd is None and each.budget.tokens is None:
+                continue
+            if each.tally is None:
+                # set before it is awaited: what is spent meanwhile is added to it
+                tally = each.tally = Tally()
+                cost, tokens = await self.journal.spent_by_run(each.run)
+                tally.cost, tally.tokens = tally.cost + cost, tally.tokens + tokens
             if each.budget.usd is not None:
-                if each.tally is None:
-                    # set before it is awaited: what is spent meanwhile is added to it
-                    tally = each.tally = Tally()
-                    tally.cost += await self.journal.spent_by_run(each.run)
                 found.append(_cap("[run.budget] usd", each.budget.usd, each.tally))
+            if (most := each.budget.tokens) is not None:
+                rule = f"[run.budget] tokens = {most}"
+                found.append(
+                    Cap(rule=rule, limit=most, tally=each.tally, dollars=False, least=LEAST_OF_RUN, tokens=most)
+                )
         return found
 
     async def _caps_of_periods(self, account: Account) -> list[Cap]:

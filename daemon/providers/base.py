@@ -73,6 +73,18 @@ class LLMProvider(ABC):
         """How long an answer may be where the caller does not say; None if nobody has."""
         return None
 
+    def longer(self, max_tokens: int | None) -> int | None:
+        """Return what an answer that was cut at `max_tokens` may be asked for again with; None if with no more.
+
+        Where `max_tokens` is None, nobody has said: what is sent then counts.
+        """
+        return None
+
+    @property
+    def sees(self) -> bool:
+        """Whether the model can be shown pictures."""
+        return False
+
     @property
     @abstractmethod
     def model_name(self) -> str:

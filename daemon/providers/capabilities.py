@@ -31,6 +31,10 @@ class Capabilities(Table):
     """The request's `thinking` table, such as `{type = "adaptive"}`; the vendor's default if empty."""
     tools: bool = True
     """Whether it can be offered functions."""
+    most_tools: Annotated[int, Field(ge=0)] = 0
+    """How many functions it takes, those after the first so many are left out; 0: no limit is known."""
+    output: Annotated[int, Field(ge=0)] = 0
+    """The longest answer it can give, in tokens: how far one that was cut may be asked for again; 0: not known."""
     images: bool = False
     """Whether it can be shown images."""
     cache: bool = False
@@ -43,13 +47,13 @@ class Capabilities(Table):
     """Fields to send with every request as they stand, such as `{enable_thinking = false}`."""
 
 
-_OPENAI = Capabilities(max_tokens_field="max_completion_tokens", echo="never", images=True, strict=True)
-_OPENAI_REASONING = _OPENAI.model_copy(update={"temperature": False, "reasoning": True})
+_OPENAI = Capabilities(max_tokens_field="max_completion_tokens", echo="never", images=True, strict=True, most_tools=128)
+_OPENAI_REASONING = _OPENAI.model_copy(update={"temperature": False, "reasoning": True, "output": 128_000})
 _CLAUDE = Capabilities(temperature=False, images=True, cache=True)
 # Those before 4.6 know only thinking of a fixed budget, which is left to the user to ask for.
-_ADAPTIVE = _CLAUDE.model_copy(update={"thinking": {"type": "adaptive"}})
+_ADAPTIVE = _CLAUDE.model_copy(update={"thinking": {"type": "adaptive"}, "output": 128_000})
 # By default these sign their thinking and show none of it, the text between two calls included.
-_SHOWN = _CLAUDE.model_copy(update={"thinking": {"type": "adaptive", "display": "summarized"}})
+_SHOWN = _ADAPTIVE.model_copy(update={"thinking": {"type": "adaptive", "display": "summarized"}})
 _MINIMAX = Capabilities(temperature=(0.01, 1.0))
 
 # The longest prefix of the model's name (in lower case, without a path before it) decides.
@@ -70,7 +74,7 @@ MODELS: Mapping[str, Capabilities] = {
     **{f"claude-{name}-4-{part}": _ADAPTIVE for name in ("opus", "sonnet") for part in (6, 7, 8)},
     "minimax-": _MINIMAX.model_copy(update={"images": True}),
     "minimax-m2": _MINIMAX,
-    "deepseek-": Capabilities(temperature=False, echo="required"),  # which it ignores while it thinks
+    "deepseek-": Capabilities(temperature=False, echo="required", most_tools=128),  # which it ignores while it thinks
     # Without `clear_thinking = false` its standard endpoint forgets the thinking that a tool loop has to give back.
     "glm-": Capabilities(temperature=(0.0, 1.0), thinking={"type": "enabled", "clear_thinking": False}),
     "glm-4.5": Capabilities(temperature=(0.0, 1.0)),  # too old to know clear_thinking

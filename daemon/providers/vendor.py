@@ -43,6 +43,8 @@ CONNECT_TIMEOUT = 30.0
 # An answer of more tokens than these may take so long that it is streamed, watched or not: at the pace that Anthropic
 # reckons with (128,000 an hour) 21,333 take ten minutes, after which an idle connection is cut on the way.
 LONG = 16_384
+# How much more room an answer gets that was cut: thinking, which counts, often took all of it.
+_LONGER = 4
 _DONE = "[DONE]"  # how Chat Completions ends a stream
 # Translated tool lists kept per provider; a daemon has one list per routine in agent mode.
 _TOOL_LISTS = 64
@@ -107,6 +109,17 @@ class VendorProvider(LLMProvider):
     def max_tokens(self) -> int | None:
         return self._max_tokens
 
+    def longer(self, max_tokens: int | None) -> int | None:
+        sent = max_tokens or self._max_tokens or self.wire.max_tokens
+        if sent is None:  # the vendor's own limit was reached
+            return None
+        most = min(sent * _LONGER, self.capabilities.output or sent * _LONGER)
+        return most if most > sent else None
+
+    @property
+    def sees(self) -> bool:
+        return self.capabilities.images
+
     def supports_function_calling(self) -> bool:
         return self.capabilities.tools
 
@@ -128,7 +141,7 @@ class VendorProvider(LLMProvider):
                 answer = await self._sent(body)
             response = await self._looked_over(self._read(answer, question), question)
         self._tell(response, start)
-        return self._loosened(response, functions)
+        return self._loosened(self._noted(response, functions), functions)
 
     async def _in_pieces(
         self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None, temperature: float | None, kw: Json
@@ -168,7 +181,7 @@ class VendorProvider(LLMProvider):
                             response = self._together(incoming, pieces, question)
         response = await self._looked_over(response, question)
         self._tell(response, start)
-        yield Chunk(response=self._loosened(response, functions))
+        yield Chunk(response=self._loosened(self._noted(response, functions), functions))
 
     def _question(
         self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None, temperature: float | None, kw: Json
@@ -248,11 +261,22 @@ class VendorProvider(LLMProvider):
         if key not in self._tools:
             if len(self._tools) >= _TOOL_LISTS:
                 self._tools.pop(next(iter(self._tools)))
-            wanted = mended(functions)
+            wanted = mended(functions[: self.capabilities.most_tools or None])
             wanted = strictly(wanted) if self.capabilities.strict else wanted
             # the list is kept too, so that its identity is not given to another one
             self._tools[key] = functions, _dumps(self.wire.tools(wanted))
         return self._tools[key][1]
+
+    def _noted(self, response: LLMResponse, functions: Sequence[Json] | None) -> LLMResponse:
+        """Return the answer, with a note on functions that the model was not told of, as it takes no more."""
+        most = self.capabilities.most_tools
+        if not functions or not most or len(functions) <= most or not self.capabilities.tools:
+            return response
+        names = ", ".join(function["name"] for function in functions[most:])
+        note = (
+            f"{self._model} takes {most} tools and was offered {len(functions)}; the last ones were left out: {names}"
+        )
+        return replace(response, note="; ".join(filter(None, (response.note, note))))
 
     async def _looked_over(self, response: LLMResponse, question: Question) -> LLMResponse:
         """Return the answer, with a note if the vendor did something with the question that it does not say."""

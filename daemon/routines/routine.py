@@ -154,7 +154,7 @@ class Budget(Table):
     """What may be used; looked at before each call."""
 
     tokens: Count | None = None
-    """Of one run, input and output together."""
+    """Of one run and those it begins, input and output together; set aside before each call."""
     usd: Dollars | None = None
     """Of one run, in US dollars."""
     day: Dollars | None = None
@@ -199,7 +199,7 @@ class RunSpec(Table):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     """Sent only where the model takes it."""
     max_tokens: Count | None = None
-    """The longest answer, in tokens."""
+    """The longest answer, in tokens; one that is cut is asked for once more with four times that, if the model can."""
     retry: Retry = Retry()
     budget: Budget = Budget()
     sections: dict[str, str] = Field(default_factory=dict)

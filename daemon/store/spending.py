@@ -112,10 +112,18 @@ class Spending(Part):
 
         return self._db.submit(work)
 
-    async def spent_by_run(self, run: str) -> int:
-        """Return what a run has cost so far."""
-        query = "SELECT coalesce(sum(cost), 0) FROM spending WHERE run_id = ?"
-        return await self._db.read(lambda connection: int(connection.execute(query, (run,)).fetchone()[0]))
+    async def spent_by_run(self, run: str) -> tuple[int, int]:
+        """Return what a run has cost so far and the tokens it took, those of the runs it has begun among them."""
+        query = (
+            "SELECT coalesce(sum(cost), 0), coalesce(sum(input + output), 0) FROM spending WHERE run_id = ?"
+            " OR run_id IN (SELECT run_id FROM slot WHERE routine = 'subagent' AND event >= ? AND event < ?)"
+        )
+
+        def work(connection: sqlite3.Connection) -> tuple[int, int]:
+            cost, tokens = connection.execute(query, (run, f"{run}/", f"{run}0")).fetchone()
+            return cost, tokens
+
+        return await self._db.read(work)
 
     async def paid_for(self, run: str) -> float | None:
         """Return what a run cost in dollars; None if one of its calls has no known price, or none is written down."""

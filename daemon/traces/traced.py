@@ -31,6 +31,13 @@ class Traced(LLMProvider):
     def max_tokens(self) -> int | None:
         return self.inner.max_tokens
 
+    def longer(self, max_tokens: int | None) -> int | None:
+        return self.inner.longer(max_tokens)
+
+    @property
+    def sees(self) -> bool:
+        return self.inner.sees
+
     def supports_function_calling(self) -> bool:
         return self.inner.supports_function_calling()
 

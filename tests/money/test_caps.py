@@ -234,3 +234,44 @@ async def test_what_was_spent_is_told_by_routine_model_and_day(home: Home) -> No
         (None, "[budget] day_tokens = 9999", "tokens", 1111),
         ("daily", "[run.budget] month = 2", "usd", 0.004),
     ]
+
+
+async def test_the_tokens_of_a_run_are_set_aside_before_each_call(home: Home) -> None:
+    script(home, [{"text": "Short.", "usage": {"input": 800, "output": 90}}])
+    routine(home, budget="tokens = 4000")
+    async with home.open() as daemon:
+        assert (await daemon.run("daily")).status is Status.SUCCEEDED
+        (asked,) = daemon.provider("script").asked
+        assert 64 <= asked.options["max_tokens"] < 4000, "what is asked takes its share"
+        assert await daemon.rows("outcome, input, output") == [("answered", 800, 90)]
+
+
+async def test_a_call_that_the_tokens_of_its_run_do_not_cover_is_not_made(home: Home) -> None:
+    look = {"tool_calls": [{"name": "self_info", "arguments": {}}], "usage": {"input": 2900, "output": 50}}
+    script(home, [look, "never asked"])
+    routine(home, budget="tokens = 3000", run='mode = "agent"\ntools = ["self_info"]')
+    async with home.open() as daemon:
+        run = await daemon.run("daily")
+        assert len(daemon.provider("script").asked) == 1
+    assert run.status is Status.FAILED and "the budget of 3000 tokens does not cover another call" in str(run.detail)
+
+
+async def test_a_sub_agent_spends_from_the_tokens_of_the_run_that_began_it(home: Home) -> None:
+    home.write("policy.toml", 'version = 1\n[[rule]]\ntool = "subagent"\neffect = "allow"\n')
+    begin = {"tool_calls": [{"name": "subagent", "arguments": {"task": "Count."}}]}
+    script(
+        home,
+        [
+            {**begin, "usage": {"input": 1000, "output": 50}},
+            {"text": "Counted.", "usage": {"input": 5000, "output": 500}},
+            "Done.",
+        ],
+    )
+    routine(home, budget="tokens = 20000", run='mode = "agent"\ntools = ["subagent"]')
+    async with home.open() as daemon:
+        assert (await daemon.run("daily")).status is Status.SUCCEEDED
+        rooms = [each.options["max_tokens"] for each in daemon.provider("script").asked]
+        (run,) = await daemon.app.journal.runs("daily")
+        cost, tokens = await daemon.app.journal.spent_by_run(run.id)
+    assert cost >= 11_500_000 and tokens >= 6550, "both runs are in it"
+    assert rooms[2] < 20_000 - 1000 - 50 - 5500, "what the sub-agent took is gone"

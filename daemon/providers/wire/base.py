@@ -69,6 +69,8 @@ class Wire:
     """Where the vendor lists its models."""
     streaming: Mapping[str, Any]
     """What to add to a request for its answer to be streamed."""
+    max_tokens: int | None = None
+    """How long an answer may be where nobody says, if the language wants that to be said."""
 
 
 def split_system(messages: Sequence[LLMMessage]) -> tuple[str, Sequence[LLMMessage]]:

@@ -258,4 +258,5 @@ MESSAGES = Wire(
     pieces=_Pieces,
     models="/v1/models?limit=1000",
     streaming={"stream": True},
+    max_tokens=_MAX_TOKENS,
 )
