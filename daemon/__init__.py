@@ -25,7 +25,7 @@ talk/           people who speak to the agent: ask, tell, conversations
 delegation.py   runs that runs begin
 replay/         recorded runs played again, and held against the record; replays.py for whoever asks the daemon
 encore.py       the same without a daemon
-gather.py       facts collected before the first model call, and what changed in them
+gather.py       facts collected before the first model call, and what changed in them; pictures.py what it is shown
 agent/          prompt, loop, transcript: from a goal to a reply
 providers/      one file per model vendor behind one port
 money/          prices, caps, and a meter before every call

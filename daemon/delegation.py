@@ -110,6 +110,7 @@ def _narrowed(routine: Routine, task: str, tools: list[str] | None, tokens: int 
             "memory": "none" if routine.run.memory == "none" else "recall",
             "budget": budget,
             "sections": {},
+            "media": (),
         }
     )
     return routine.model_copy(update={"run": spec, "gather": (), "gate": Gate(), "deliver": (), "first_run": False})

@@ -49,6 +49,7 @@ from daemon.models import (
 )
 from daemon.money import Account, Meter, Purse
 from daemon.outages import Outages
+from daemon.pictures import Pictures, look_at
 from daemon.policy import Policy
 from daemon.policy.restraint import BY_NAME
 from daemon.providers import LLMProvider
@@ -280,6 +281,13 @@ class RunHost:
         if event["type"] == "failed_over":
             self._rooms.outages.failed(event["from"], event["reason"])
         self.events.publish(run.id, {"routine": run.routine, **event})
+
+    async def pictures(self, routine: Routine, run: Run, given: Json | None) -> Pictures:
+        """Return the pictures that the routine wants its model to see, as far as the policy allows them."""
+        landed = given["paths"] if run.trigger == "watch" and given else ()
+        return await asyncio.to_thread(
+            look_at, routine.run.media, landed, policy=self._rooms.policy, routine=routine.under
+        )
 
     async def _taint(self, run: Run) -> Taint:
         """Return what of strangers a run has in it before its first step: a sub-agent has what its parent had."""

@@ -23,6 +23,7 @@ from daemon.errors import DaemonError, Fenced, Retryable, StoreFull
 from daemon.events import Events, end_of, of_step, waiting_of
 from daemon.gather import EVENTS, closed_by, closed_by_command, for_each_file, gather, told_by, values_of, with_facts
 from daemon.models import FunctionCall, Reply, Run, Status, Step, Taint, ToolResult, Usage, worse
+from daemon.pictures import Pictures
 from daemon.routines import Gate
 from daemon.tools.subagent import SUBAGENT
 
@@ -99,6 +100,8 @@ class Around(Protocol):
         """Hands whose `shell` tells the exit code."""
 
     async def agent_for(self, run: Run, routine: Routine, record: Record, deadline: float) -> Agent: ...
+    async def pictures(self, routine: Routine, run: Run, given: Any) -> Pictures:
+        """Return what the model of a run is to see; `given` is what the event brought along that started it."""
 
 
 class Host(Around, Protocol):
@@ -258,8 +261,9 @@ async def answer(
         return reason
     agent = await around.agent_for(run, routine, record, deadline)
     told, taint = ([], Taint.NONE) if agent.begun else await _told(run, given, hands, around)
-    message = with_facts(run.goal, [*told, *facts], agent.language)
-    reply = await agent.process_message(message, about=run.goal, taint=taint)
+    shown = await around.pictures(routine, run, given) if routine.run.media and not agent.begun else Pictures()
+    message, taint = with_facts(run.goal, [*told, *shown.facts, *facts], agent.language), worse(taint, shown.taint)
+    reply = await agent.process_message(message, about=run.goal, taint=taint, media=shown.images, notes=shown.notes)
     return _judged(reply, wanted, facts), agent
 
 

@@ -24,7 +24,7 @@ FLOORS = (
     "almanac hindrances patience",
     "archive chain digest forget ledger mcp mirror money overlay outages recollection summary tools traces upkeep why",
     "agent",
-    "approvals gather screen",
+    "approvals gather pictures screen",
     "run",
     "replay talk",
     "executors host occasions",

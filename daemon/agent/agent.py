@@ -18,9 +18,22 @@ import structlog
 from daemon.agent.hands import Desk, Hands, Judge, NobodyToAsk, NoPolicy, NoScreen, Recorder, Screen, cleaned
 from daemon.agent.loop import Limits, converse
 from daemon.agent.prompt import Persona, PromptContext, join, render
-from daemon.agent.transcript import PendingCall, Transcript, llm_step
+from daemon.agent.transcript import PendingCall, Transcript, image_body, llm_step
 from daemon.errors import ContextOverflow, OverBudget, Overloaded, ProviderError, Retryable
-from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Reply, Status, Step, StepKind, Taint, ToolContext, worse
+from daemon.models import (
+    Chunk,
+    Image,
+    Json,
+    LLMMessage,
+    LLMResponse,
+    Reply,
+    Status,
+    Step,
+    StepKind,
+    Taint,
+    ToolContext,
+    worse,
+)
 
 if TYPE_CHECKING:
     from daemon.functions import FunctionRegistry, ToolExecutor
@@ -139,17 +152,27 @@ class Agent:
 
     # --- what a program that uses the agent calls ---
 
-    async def process_message(self, text: str, *, about: str | None = None, taint: Taint = Taint.NONE) -> Reply:
+    async def process_message(
+        self,
+        text: str,
+        *,
+        about: str | None = None,
+        taint: Taint = Taint.NONE,
+        media: Sequence[Image | str | Path] = (),
+        notes: Sequence[str] = (),
+    ) -> Reply:
         """Answer the message; an agent made from earlier steps goes on with the message it was in instead.
 
-        `about` is what to look for in memory, by default the message; `taint` what of strangers it holds. Raises
-        ProviderError when no provider of the chain gave an answer, Parked when a person has to answer first.
+        `about` is what to look for in memory, by default the message; `taint` what of strangers it holds; `media` are
+        pictures to show with it, `notes` what whoever reads of the run should know. Raises ValueError for a file that
+        is no picture, ProviderError when no provider of the chain gave an answer, Parked when a person has to answer.
         """
         if self._resumed:
             self._resumed = False
         else:
             self.start = self.transcript.iterations
-            await self._open(text, about or text, taint)
+            images = [each if isinstance(each, Image) else await asyncio.to_thread(_picture, each) for each in media]
+            await self._open(text, about or text, taint, images, notes)
         if question := (self.transcript.frozen or {}).get("route", {}).get("question"):
             return self._unclear(question)
         return await converse(self)
@@ -162,13 +185,18 @@ class Agent:
         return Reply(content=question, usage=self.transcript.usage)
 
     async def process_message_stream(
-        self, text: str, events: Callable[[Json], None], *, about: str | None = None
+        self,
+        text: str,
+        events: Callable[[Json], None],
+        *,
+        about: str | None = None,
+        media: Sequence[Image | str | Path] = (),
     ) -> Reply:
         """Answer like `process_message`, handing over what happens: thinking, deltas, calls and their results."""
         before = self.emit, self.watched
         self.emit, self.watched = events, lambda: True
         try:
-            return await self.process_message(text, about=about)
+            return await self.process_message(text, about=about, media=media)
         finally:
             self.emit, self.watched = before
 
@@ -260,7 +288,9 @@ class Agent:
     def _schemas(self) -> list[Json]:
         return list(self.registry.list_functions(self._offered))
 
-    async def _open(self, text: str, about: str, taint: Taint) -> None:
+    async def _open(
+        self, text: str, about: str, taint: Taint, images: Sequence[Image] = (), notes: Sequence[str] = ()
+    ) -> None:
         """Render the prompt, once per conversation, and take in the message."""
         if self.transcript.frozen is None and self._prompt is not None:
             self._note(Step(kind=StepKind.PROMPT, iteration=0, body=self._prompt))
@@ -293,6 +323,10 @@ class Agent:
             self._note(Step(kind=StepKind.PROMPT, iteration=0, body=body))
         iteration = self.transcript.iterations
         message: Json = {"text": text, "source": "goal"} | ({"taint": taint.value} if taint else {})
+        if images:
+            message["images"] = [image_body(each) for each in images]
+        if notes:
+            message["notes"] = list(notes)
         self._note(Step(kind=StepKind.MESSAGE, iteration=iteration, body=message))
 
     async def _route(self, text: str) -> Json | None:
@@ -340,7 +374,16 @@ class Agent:
                 self.emit({"type": "failed_over", **body})
                 self._note(Step(kind=StepKind.FAILOVER, iteration=iteration, body=body))
                 await self._commit(durable=False)
-        self._note(llm_step(self._clean(response), iteration, loop.time() - begin))
+        response = self._clean(response if self.provider.sees else self._blind(response))
+        self._note(llm_step(response, iteration, loop.time() - begin))
+
+    def _blind(self, response: LLMResponse) -> LLMResponse:
+        """Return the answer of a model that sees no pictures, with a note if there were any."""
+        unseen = sum(len(message.images) for message in self.transcript.messages)
+        if not unseen:
+            return response
+        note = f"{self.provider.model_name} sees no pictures: it was shown none of {unseen}"
+        return replace(response, note="; ".join(filter(None, (response.note, note))))
 
     def _clean(self, response: LLMResponse) -> LLMResponse:
         """Return the answer without secrets: what a model says is kept, shown and handed to tools."""
@@ -480,6 +523,12 @@ class Agent:
         if self._noted:
             steps, self._noted = self._noted, []
             await self.journal.append(*steps, durable=durable)
+
+
+def _picture(file: str | Path) -> Image:
+    from daemon.providers.wire.images import image_of
+
+    return image_of(Path(file).read_bytes())
 
 
 def _context_of_a_library_user() -> PromptContext:

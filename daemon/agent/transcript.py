@@ -17,10 +17,11 @@ several calls of a run, or none.
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from daemon.models import FunctionCall, LLMMessage, LLMResponse, Step, StepKind, Taint, Usage, worse
+from daemon.models import FunctionCall, Image, LLMMessage, LLMResponse, Step, StepKind, Taint, Usage, worse
 from daemon.values import dataclass
 
 if TYPE_CHECKING:
@@ -92,7 +93,9 @@ class Transcript:
                 if step.body.get("source") == "afresh":
                     self.restarts += 1
                     del self.messages[1:]
-                self.messages.append(LLMMessage(role="user", content=step.body["text"]))
+                images = tuple(image_from(each) for each in step.body.get("images", ()))
+                self.messages.append(LLMMessage(role="user", content=step.body["text"], images=images))
+                self.notes += step.body.get("notes", ())
                 self.nudges += step.body.get("source") == "nudge"
                 if number := step.body.get("told"):
                     self.heard.add(number)
@@ -163,6 +166,16 @@ class Transcript:
     def last_text(self) -> str:
         """The newest text of the model, empty if it has said nothing."""
         return next((m.content for m in reversed(self.messages) if m.role == "assistant" and m.content.strip()), "")
+
+
+def image_body(image: Image) -> Json:
+    """Return a picture as a step keeps it: a run that is resumed shows the very same, whatever became of the file."""
+    return {"media_type": image.media_type, "data": base64.b64encode(image.data).decode()}
+
+
+def image_from(body: Json) -> Image:
+    """Return the picture that a step has kept."""
+    return Image(media_type=body["media_type"], data=base64.b64decode(body["data"]))
 
 
 def fenced(text: str, boundary: str) -> str:

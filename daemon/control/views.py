@@ -470,8 +470,19 @@ def step_view(step: Step) -> StepView:
         iteration=step.iteration,
         call=step.call_id,
         at=iso_or_none(step.at),
-        body=step.body,
+        body=_without_pictures(step.body),
     )
+
+
+def _without_pictures(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a step's body with the size of each picture in place of its bytes."""
+    if "images" not in body:
+        return body
+    shown = [
+        {"media_type": each["media_type"], "bytes": len(each["data"]) * 3 // 4 - each["data"][-2:].count("=")}
+        for each in body["images"]
+    ]
+    return {**body, "images": shown}
 
 
 def slot_view(slot: SlotRow) -> SlotView:

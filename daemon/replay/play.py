@@ -13,10 +13,12 @@ from structlog.contextvars import bound_contextvars
 
 from daemon.agent import Agent, Hands, Limits, NobodyToAsk, Parked, Persona, PromptContext, Transcript
 from daemon.agent.agent import NEVER
+from daemon.agent.transcript import image_from
 from daemon.errors import DaemonError, OverBudget, ProviderError, Refused
 from daemon.facts import unwrap
 from daemon.functions import FunctionRegistry
 from daemon.models import FunctionCall, Reply, Run, Status, Step, StepKind, Taint, ToolContext, ToolResult, Usage
+from daemon.pictures import Pictures
 from daemon.policy import Policy
 from daemon.replay.cassette import Cassette
 from daemon.replay.compare import calls_of, diff, differences, of_ends
@@ -145,6 +147,15 @@ class _Stage:
             offered=named or self._registry.names(),
             desk=self._who_is_asked,
             screen=_Events(self._tape.goal),
+        )
+
+    async def pictures(self, routine: Routine, run: Run, given: Any) -> Pictures:
+        """Return what the model was shown then."""
+        body = self._tape.goal.body if self._tape.goal else {}
+        return Pictures(
+            images=tuple(image_from(each) for each in body.get("images", ())),
+            facts=tuple(fact for fact in unwrap(str(body.get("text", ""))) if fact.tool == "media"),
+            notes=tuple(body.get("notes", ())),
         )
 
     async def agent_for(self, run: Run, routine: Routine, record: Record, deadline: float) -> Agent:

@@ -79,9 +79,17 @@ class Tape:
             and step.body["text"].startswith(head)
         }
 
-    def capped_by(self) -> str | None:
-        """Return the cap on money that ended the run; None if none did."""
-        head, _, tail = MESSAGES.get(self.language, MESSAGES["en"])["cap_money"].strip("[]").partition("{limit}")
+    def capped_by(self) -> OverBudget | None:
+        """Return the cap that ended the run, before a call was made; None if none did."""
+        if (rule := self._limit_in("cap_money")) is not None:
+            return OverBudget("as recorded", rule=rule)
+        if (most := self._limit_in("cap_tokens")) is not None and most.isdecimal():
+            return OverBudget("as recorded", rule="[run.budget] tokens", tokens=int(most))
+        return None
+
+    def _limit_in(self, key: str) -> str | None:
+        """Return the limit that the run says it reached, in the words of this message."""
+        head, _, tail = MESSAGES.get(self.language, MESSAGES["en"])[key].strip("[]").partition("{limit}")
         detail = self.run.detail or ""
         if detail.startswith(head) and detail.endswith(tail):
             return detail[len(head) : len(detail) - len(tail)]
@@ -121,6 +129,10 @@ class TapeModel(LLMProvider):
     def supports_function_calling(self) -> bool:
         return True
 
+    @property
+    def sees(self) -> bool:
+        return True  # what the model then said of that stands in its answers
+
     async def chat(
         self,
         messages: Sequence[LLMMessage],
@@ -129,8 +141,8 @@ class TapeModel(LLMProvider):
         **kw: Any,
     ) -> LLMResponse:
         if not self._asks:
-            if (rule := self._tape.capped_by()) is not None:
-                raise OverBudget("as recorded", rule=rule)
+            if (capped := self._tape.capped_by()) is not None:
+                raise capped
             raise Ended
         step = self._asks.pop(0)
         if step.kind is StepKind.LLM:

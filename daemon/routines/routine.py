@@ -84,6 +84,14 @@ def _glob(value: Any) -> Any:
     return value
 
 
+def _picture(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith(("/", "~/")):
+        _glob(value.lstrip("~").lstrip("/"))
+        return value
+    return value if value == "{path}" else _glob(value)
+
+
+Picture = Annotated[str, BeforeValidator(_picture)]
 Count = Annotated[int, Field(ge=1)]
 Glob = Annotated[str, BeforeValidator(_glob)]
 
@@ -196,6 +204,9 @@ class RunSpec(Table):
     """Model calls in one run."""
     max_tool_calls: Count = 40
     """Tool calls in one run."""
+    media: Items[Picture] = ()
+    """Pictures that the model is shown: globs like "plots/*.png", in the workspace or absolute in what the policy lets
+    it read; "{path}": the files that landed (`watch`). Those that cannot be shown are named in the run."""
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     """Sent only where the model takes it."""
     max_tokens: Count | None = None

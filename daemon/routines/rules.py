@@ -53,6 +53,12 @@ def _files_are_there_to_be_gathered(routine: Definition) -> Iterator[Conflict]:
                 yield Conflict(f"gather[{index}].args.{key}", "without watch no file lands", value, hint)
 
 
+def _pictures_that_land(routine: Definition) -> Iterator[Conflict]:
+    if PATH in routine.run.media and not routine.trigger.watch:
+        hint = 'add watch to [trigger], like watch = ["inbox/*.png"]'
+        yield Conflict("run.media", "without watch no file lands", PATH, hint)
+
+
 def _reports_start_nothing(routine: Definition) -> Iterator[Conflict]:
     if not routine.trigger.watch:
         return
@@ -154,6 +160,7 @@ RULES: tuple[Rule[Definition], ...] = (
     Rule(tuple(f"trigger.{kind}" for kind in (*KINDS, "on_start")), _one_trigger),
     Rule(("trigger.watch", "trigger.webhook", "trigger.after"), _keys_of_their_triggers),
     Rule(("gather.args", "trigger.watch"), _files_are_there_to_be_gathered),
+    Rule(("run.media", "trigger.watch"), _pictures_that_land),
     Rule(("deliver.path", "trigger.watch"), _reports_start_nothing),
     Rule(("run.prompt", "run.mode", "gather"), _nothing_to_do),
     Rule(("run.mode", "run.tools", "run.required_tools"), _tools_fit_the_mode),

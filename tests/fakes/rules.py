@@ -116,6 +116,9 @@ def check_image(media_type: object, data: object) -> None:
         code="invalid_image_format",
     )
     require(len(picture) <= 5 * 1024 * 1024, "image exceeds 5 MB maximum")
+    if picture.startswith(b"\x89PNG") and len(picture) >= 24:
+        size = int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])
+        require(max(size) <= 8000, "At least one of the image dimensions exceed max allowed size: 8000 pixels")
 
 
 def check_image_url(url: object) -> None:
