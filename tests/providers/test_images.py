@@ -29,7 +29,7 @@ PNG = (
     [
         (PNG, "image/png"),
         (b"\xff\xd8\xff\xe0rest", "image/jpeg"),
-        (b"GIF89a rest", "image/gif"),
+        (b"GIF89a\1\0\1\0rest", "image/gif"),
         (b"RIFF\0\0\0\0WEBPrest", "image/webp"),
     ],
 )
