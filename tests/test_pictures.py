@@ -193,6 +193,20 @@ def home_text(home):
     return (home.folder / "routines" / "look.toml").read_text()
 
 
+@pytest.mark.parametrize("model", ["claude-opus-5-5", "claude-blind"])
+async def test_a_run_with_pictures_is_played_again_from_its_record(home, model):
+    put(home, "plots/a.png", png())
+    put(home, "plots/b.txt", b"none")
+    blind = "[providers.m.capabilities]\nimages = false\n" if model == "claude-blind" else ""
+    async with FakeVendor(["One."]) as vendor:
+        configured(home, vendor, model=model, more=blind)
+        async with home.open() as daemon:
+            run = await daemon.run("look")
+            (home.state / "workspace" / "plots" / "a.png").unlink()
+            told = await daemon.app.replays.replay(run.id)
+    assert told["identical"], told
+
+
 @pytest.mark.parametrize(
     ("media", "said"),
     [

@@ -46,7 +46,7 @@ class Tally:
     held_tokens: int = 0
 
 
-@dataclass(kw_only=True, slots=True, weakref_slot=True, eq=False)
+@dataclass(kw_only=True)  # no slots: it is found by the run for as long as somebody holds it
 class Account:
     """For whom calls are made, a run of a routine, and what it may spend; a part of a run spends from the whole too."""
 

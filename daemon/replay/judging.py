@@ -78,6 +78,8 @@ class TapeJudge:
 
     def is_read_only(self, tool: str, arguments: Json) -> bool:
         """Tell whether a call changed nothing."""
+        if tool in TOOLS and TOOLS[tool].actions:
+            return TOOLS[tool].actions.get(str(arguments.get("action")), False)
         if tool in TOOLS and tool not in ("shell", "http_request"):
             return not TOOLS[tool].changes
         keys = self._tape.keys_of(tool, arguments)
@@ -189,7 +191,7 @@ def marked(cassette: Cassette) -> Cassette:
     """Return a cassette whose calls say where the verdict hung on files, which another machine does not have."""
     workspace = Path(cassette.workspace)
     policies = {hash_: Policy.read(text, workspace=workspace).on_paper() for hash_, text in cassette.policies.items()}
-    name = Routine.restore(cassette.definition).name
+    name = Routine.restore(cassette.definition).under
     steps = []
     for step in cassette.steps:
         policy = policies.get(str(step.body.get("policy", ""))) if step.kind is StepKind.CALL else None

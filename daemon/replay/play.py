@@ -163,7 +163,7 @@ class _Stage:
         frozen, spec = self._cassette.frozen, routine.run
         if frozen is None:
             raise Ended
-        limits = self._policy.limits_for(routine.name).tool_calls if self._policy else spec.max_tool_calls
+        limits = self._policy.limits_for(routine.under).tool_calls if self._policy else spec.max_tool_calls
         first, *others = self._models(frozen)
         agent = Agent(
             first,
@@ -191,6 +191,7 @@ class _Stage:
             ),
             fallback=others,
             steps=record.steps,
+            taint=self._taint_before,
             deadline=deadline,
             desk=self._who_is_asked,
             inbox=TapeInbox(self._tape, self._iteration),
@@ -204,6 +205,12 @@ class _Stage:
         return self._agent.transcript.iterations if self._agent else 0
 
     @property
+    def _taint_before(self) -> Taint:
+        """What the run had of strangers before its first step."""
+        origin = self._routine.origin
+        return Taint.TAINTED if origin and origin.tainted else Taint.NONE
+
+    @property
     def _who_is_asked(self) -> Desk:
         nobody = self._cassette.run.trigger == SUBAGENT and self._wish.policy is not None
         return NobodyToAsk() if nobody else self._desk
@@ -213,7 +220,7 @@ class _Stage:
         cassette = self._cassette
         return ToolContext(
             run=cassette.run.id,
-            routine=self._routine.name,
+            routine=self._routine.under,
             workspace=Path(cassette.workspace),
             language=cassette.language,
         )
@@ -255,7 +262,7 @@ class _Stage:
 
     async def play(self) -> End:
         """Play the run; return how it ended."""
-        run = replace(self._cassette.run, taint=Taint.NONE)
+        run = replace(self._cassette.run, taint=self._taint_before)
         if self._wish.prompt is not None:
             run = replace(run, goal=self._wish.prompt)
         deadline = asyncio.get_running_loop().time() + NEVER

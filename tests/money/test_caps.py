@@ -253,6 +253,7 @@ async def test_a_call_that_the_tokens_of_its_run_do_not_cover_is_not_made(home: 
     async with home.open() as daemon:
         run = await daemon.run("daily")
         assert len(daemon.provider("script").asked) == 1
+        assert (await daemon.app.replays.replay(run.id))["identical"]
     assert run.status is Status.FAILED and "the budget of 3000 tokens does not cover another call" in str(run.detail)
 
 
