@@ -445,9 +445,12 @@ class App:
             self.metrics.ran(run)
             if run.provider and run.status is Status.SUCCEEDED:
                 self.outages.answered(run.provider)
-            await asyncio.shield(self.engine.ended(run))
-            await asyncio.shield(self.talk.ended(run))
+            await asyncio.shield(self._after(run))
         return run
+
+    async def _after(self, run: Run) -> None:
+        await self.engine.ended(run)
+        await self.talk.ended(run)
 
     def _lane_of(self, run: Run) -> Lane:
         """Return which provider a run will ask first, as its routine stands now."""

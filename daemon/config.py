@@ -9,7 +9,7 @@ import os
 import pwd
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from fnmatch import fnmatchcase
@@ -38,6 +38,8 @@ from daemon.definitions import (
 from daemon.errors import ConfigError, Fault
 from daemon.models import Json
 
+# Beside config.toml, and put into every prompt.
+IDENTITY_FILES = ("USER.md", "SOUL.md", "AGENT.md")
 KINDS = ("openai", "claude", "minimax", "open_source", "offline", "scripted")
 # The group of entry points by which a package brings a kind of its own.
 KINDS_OF_OTHERS = "agentd.providers"
@@ -518,10 +520,12 @@ class Config(Table):
 
     _file: Path = PrivateAttr(default=Path("config.toml"))
     _overlay_fault: ConfigError | None = PrivateAttr(default=None)
+    _identity: Sequence[Path] = PrivateAttr(default=tuple(map(Path, IDENTITY_FILES)))
 
     def at(self, file: Path) -> Self:
         """Return this config as read from `file`, to whose folder its paths are relative."""
         self._file = file.absolute()
+        self._identity = [self.folder / name for name in IDENTITY_FILES]
         return self
 
     @property
@@ -542,6 +546,11 @@ class Config(Table):
     def folder(self) -> Path:
         """The folder that relative paths start from."""
         return self._file.parent
+
+    @property
+    def identity_paths(self) -> Sequence[Path]:
+        """Where the owner's own words on who the agent is may stand; each run looks there."""
+        return self._identity
 
     @property
     def routines_path(self) -> Path:

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from daemon import archive
-from daemon.agent import Agent, Hands, Limits, NobodyToAsk, Persona, PromptContext, Transcript
+from daemon.agent import Agent, Hands, Limits, NobodyToAsk, Persona, PromptContext
 from daemon.approvals import Approvals
 from daemon.approvals.desk import Desk
 from daemon.chain import Providers
@@ -72,8 +72,6 @@ if TYPE_CHECKING:
 ROOM_EVERY = 30.0  # seconds between looks at a full disk: nothing tells us when somebody has made room
 BEGUN = 256  # definitions kept parsed: those of the routines that run often
 log = structlog.get_logger()
-
-IDENTITY_FILES = ("USER.md", "SOUL.md", "AGENT.md")
 
 
 class Rooms(Protocol):
@@ -272,6 +270,7 @@ class RunHost:
             stamp=self._stamp,
             taint=worse(await self._taint(run), Taint.TAINTED if past.tainted else Taint.NONE),
             said=past.said,
+            executor=self._executor,
             inbox=rooms.talk.inbox,
             watched=lambda: self.events.watched(run.id),
             skills=shelf if spec.skills == "auto" else None,
@@ -348,7 +347,7 @@ class RunHost:
             self._rooms.approvals.remembered,
             now=self.now,
             language=self._rooms.config.agent.language,
-            scripts=self._rooms.config.scripts_path,
+            scripts=lambda: self._rooms.config.scripts_path,
         )
 
     def _screen(self, run: Run) -> Screen:
@@ -404,7 +403,7 @@ class RunHost:
 
     def _identity(self) -> str:
         """Return the owner's own words on who the agent is; small files, read anew as they may be edited any time."""
-        found = [self._rooms.config.folder / name for name in IDENTITY_FILES]
+        found = self._rooms.config.identity_paths
         return "\n\n".join(path.read_text("utf-8").strip() for path in found if path.is_file())
 
     async def archive(self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]) -> Usage:
@@ -431,7 +430,7 @@ class RunHost:
             started=run.started or now,
             ended=now,
             line=self.redact(archive.conversation_item(run, reply, summary_of(pieces))),
-            tainted=bool(Transcript(steps, run.taint).taint),
+            tainted=bool(run.taint),
         )
         kept.add_done_callback(_tell_if_lost)
         return told.usage if told else Usage()

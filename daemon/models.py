@@ -109,8 +109,10 @@ class Taint(StrEnum):
 
 def worse(one: Taint, other: Taint) -> Taint:
     """Return the higher of two taints."""
-    order = list(Taint)
-    return one if order.index(one) >= order.index(other) else other
+    return one if _TAINTS[one] >= _TAINTS[other] else other
+
+
+_TAINTS = {taint: place for place, taint in enumerate(Taint)}
 
 
 class ApprovalStatus(StrEnum):

@@ -52,10 +52,10 @@ class Recorder:
         """Seconds the run has lived, earlier attempts included."""
         return self._run.active + asyncio.get_running_loop().time() - self._begin
 
-    def append(self, *steps: Step, durable: bool = False) -> Awaitable[list[Step]]:
+    def append(self, *steps: Step, durable: bool = False, lazily: bool = False) -> Awaitable[list[Step]]:
         self.steps += steps
         self.fruitful = True
-        kept = self._journal.append(self._run, *steps, durable=durable, active=self.active)
+        kept = self._journal.append(self._run, *steps, durable=durable, lazily=lazily, active=self.active)
         kept.add_done_callback(self._tell)
         return kept
 
@@ -78,7 +78,7 @@ class Record(Protocol):
 
     @property
     def steps(self) -> list[Step]: ...
-    def append(self, *steps: Step, durable: bool = False) -> Awaitable[object]: ...
+    def append(self, *steps: Step, durable: bool = False, lazily: bool = False) -> Awaitable[object]: ...
 
 
 class History(Protocol):
@@ -250,9 +250,10 @@ async def answer(
     """
     steps = list(record.steps)
     gate = Gate() if run.trigger in UNGATED else routine.gate
-    hands = around.hands_for_gate(run, routine)
-    if reason := await closed_by_command(gate, hands=hands, steps=steps, record=record.append):
-        return reason
+    if gate.command:
+        hands = around.hands_for_gate(run, routine)
+        if reason := await closed_by_command(gate, hands=hands, steps=steps, record=record.append):
+            return reason
     before = await _values_before(run, routine, around)
     hands, given = around.hands_for(run, routine), await _input_of(run, around)
     wanted = for_each_file(routine.gather, run.trigger, given)

@@ -29,13 +29,13 @@ class Doomed(Database):
     where = ""
     writes = 0
 
-    def submit(self, work: Work[Any], *, durable: bool = False) -> asyncio.Future[Any]:
+    def submit(self, work: Work[Any], *, durable: bool = False, lazily: bool = False) -> asyncio.Future[Any]:
         number, self.writes = self.writes, self.writes + 1
         if number != self.fatal:
-            return super().submit(work, durable=durable)
+            return super().submit(work, durable=durable, lazily=lazily)
         if self.where == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        committed = super().submit(work, durable=durable)
+        committed = super().submit(work, durable=durable, lazily=lazily)
         committed.add_done_callback(lambda _: os.kill(os.getpid(), signal.SIGKILL))
         return committed
 

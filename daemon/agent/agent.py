@@ -82,7 +82,7 @@ class _Kept:
     def __init__(self) -> None:
         self.steps: list[Step] = []
 
-    async def append(self, *steps: Step, durable: bool = False) -> None:
+    async def append(self, *steps: Step, durable: bool = False, lazily: bool = False) -> None:
         self.steps.extend(steps)
 
 
@@ -218,7 +218,7 @@ class Agent:
         """Return the sections of the prompt and the functions that a message would begin with; nothing is asked."""
         functions = self._schemas()
         context = replace(self.context, tools=[each["name"] for each in functions], boundary="0" * 32)
-        return render(context), functions
+        return render(context), list(functions)
 
     @property
     def history(self) -> list[LLMMessage]:
@@ -286,7 +286,7 @@ class Agent:
         return [function["name"] for function in self._schemas()]
 
     def _schemas(self) -> list[Json]:
-        return list(self.registry.list_functions(self._offered))
+        return self.registry.list_functions(self._offered)  # not a copy: providers translate each list once
 
     async def _open(
         self, text: str, about: str, taint: Taint, images: Sequence[Image] = (), notes: Sequence[str] = ()
@@ -511,7 +511,7 @@ class Agent:
         """Hand the last steps to the journal without waiting: whatever is written next stands behind them."""
         if self._noted:
             steps, self._noted = self._noted, []
-            task = asyncio.ensure_future(self.journal.append(*steps))
+            task = asyncio.ensure_future(self.journal.append(*steps, lazily=True))
             # a fault of this write shows itself again in the write that ends the run
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
 

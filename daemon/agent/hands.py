@@ -31,8 +31,11 @@ MOST_DENIALS = 3
 class Recorder(Protocol):
     """Where the steps of one run are kept."""
 
-    def append(self, *steps: Step, durable: bool = False) -> Awaitable[object]:
-        """Queue the steps at once, in order; awaiting the result means they are committed."""
+    def append(self, *steps: Step, durable: bool = False, lazily: bool = False) -> Awaitable[object]:
+        """Queue the steps at once, in order; awaiting the result means they are committed.
+
+        `lazily`: nobody will wait for them.
+        """
         ...
 
 

@@ -41,7 +41,7 @@ class Desk:
         *,
         now: Callable[[], datetime],
         language: str = "en",
-        scripts: Path | None = None,
+        scripts: Callable[[], Path | None] = lambda: None,
     ) -> None:
         self._run, self._journal, self._policy, self._remembered = run, journal, policy, remembered
         self._now, self._language, self._scripts = now, language, scripts
@@ -53,7 +53,7 @@ class Desk:
         """Say whether a call may start, is refused, or waits."""
         routine = self._run.routine
         request = await asyncio.to_thread(
-            describe, self._policy(), call.name, call.arguments, routine=routine, scripts=self._scripts
+            describe, self._policy(), call.name, call.arguments, routine=routine, scripts=self._scripts()
         )
         if (not taint or self._trusted_when_tainted(call.name)) and (rule := self._remembered.allows(request)):
             allowed = Verdict(effect=Effect.ALLOW, rule=rule, reason=f"asked by {verdict.rule}")

@@ -48,6 +48,8 @@ class ToolExecutor:
             raise ToolFailed(msg)
         bound = definition.signature.bind(arguments, context)
         limit = definition.timeout if definition.timeout is not None else self._limit
+        if limit is None:
+            return await _call(definition, bound)
         try:
             async with asyncio.timeout(limit) as scope:
                 return await _call(definition, bound)

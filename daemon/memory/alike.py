@@ -20,22 +20,32 @@ class Folder:
 
     def __init__(self) -> None:
         self._count = 0
-        # by their numbers: their places and words
-        self._seen: defaultdict[frozenset[str], list[tuple[int, frozenset[str]]]] = defaultdict(list)
+        # by their numbers: their places
+        self._seen: defaultdict[frozenset[str], list[int]] = defaultdict(list)
+        self._texts: dict[int, str] = {}
+        self._words: dict[int, frozenset[str]] = {}
+        """Of those that another one was held against: most have numbers of their own."""
 
     def place_of(self, text: str) -> int | None:
         """Return which of the texts so far this one repeats; None, and it counts among them, if it says something new.
 
         A number makes another text: a disk at 71 % is not one at 84 %.
         """
-        if len(text) >= SHORTEST and (words := _words(text)):
+        if len(text) >= SHORTEST:
             others = self._seen[frozenset(_NUMBER.findall(text))]
-            for place, other in others:
-                if _share(words, other) >= SHARE:
+            words = _words(text) if others else frozenset()
+            for place in others:
+                if words and _share(words, self._words_at(place)) >= SHARE:
                     return place
-            others.append((self._count, words))
+            others.append(self._count)
+            self._texts[self._count] = text
         self._count += 1
         return None
+
+    def _words_at(self, place: int) -> frozenset[str]:
+        if place not in self._words:
+            self._words[place] = _words(self._texts[place])
+        return self._words[place]
 
 
 def _words(text: str) -> frozenset[str]:

@@ -15,6 +15,7 @@ from daemon.memory.texts import ITEM, Text, by_ids, chunk, of_run
 from daemon.models import Anchor, ExpandedContext, MemoryChunk
 from daemon.store.rows import moment
 
+_OUR_TAG = re.compile(r"<(?=[\s/]*memory)", re.IGNORECASE)
 # Hits below this share of the best one have a word in common with the question, and seldom more.
 FLOOR = 0.3
 # Of a text that was found, and of one that only stood beside it.
@@ -88,15 +89,17 @@ def _stretches(texts: Sequence[Text]) -> list[list[Text]]:
 
 
 def _head(text: Text, *, tainted: bool) -> str:
-    when = moment(text.at).strftime("%Y-%m-%d %H:%M UTC")
-    return f"[{' · '.join(filter(None, (when, text.source or text.key, 'untrusted' if tainted else '')))}]"
+    when = moment(text.at).isoformat(" ", "minutes").removesuffix("+00:00")
+    return f"[{' · '.join(filter(None, (f'{when} UTC', text.source or text.key, 'untrusted' if tainted else '')))}]"
 
 
 def _said(text: Text, found: bool) -> str:
     limit = HIT_CHARACTERS if found else BESIDE_CHARACTERS
     words = text.text if len(text.text) <= limit else f"{text.text[:limit].rstrip()} …"
     # Lines of ours begin at the margin; what was remembered never does, and cannot write our tag.
-    words = re.sub(r"<(?=[\s/]*memory)", "‹", "\n  ".join(words.splitlines()), flags=re.IGNORECASE)
+    words = "\n  ".join(words.splitlines())
+    if "<" in words:
+        words = _OUR_TAG.sub("‹", words)
     return f"- {text.who}: {words}" if text.who else f"- {words}"
 
 

@@ -273,8 +273,9 @@ class Memory:
                     indexed=False,
                 )
 
-        self.ring()
-        return self.shelf.submit(work)
+        kept = self.shelf.submit(work)
+        kept.add_done_callback(lambda _: self.ring())  # and not before: whoever looks now would find nothing
+        return kept
 
     # --- keeping it in order ---
 

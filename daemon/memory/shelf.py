@@ -48,8 +48,8 @@ class Shelf:
         return await self._mended(lambda: self._db.write(work, durable=durable))
 
     def submit(self, work: Work[T]) -> asyncio.Future[T]:
-        """Do it without awaiting; works are committed in the order of their submission."""
-        first: Awaitable[T] | None = self._db.submit(work)
+        """Do it with whatever is written next; works are committed in the order of their submission."""
+        first: Awaitable[T] | None = self._db.submit(work, lazily=True)
 
         def attempt() -> Awaitable[T]:
             nonlocal first

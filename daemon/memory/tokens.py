@@ -91,8 +91,8 @@ def index_text(text: str) -> str:
 def query(text: str) -> Query:
     """Return what to look for, given a question in anybody's words."""
     text = _normal(text).lower()
-    runs: list[str] = _CJK.findall(text)
-    words = [_BASE.get(word, word) for word in _WORD.findall(_CJK.sub(" ", text))]
+    runs: list[str] = [] if text.isascii() else _CJK.findall(text)
+    words = [_BASE.get(word, word) for word in _WORD.findall(_CJK.sub(" ", text) if runs else text)]
     pairs = [run[at : at + 2] for run in runs for at in range(len(run) - 1)]
     characters = [character for run in runs for character in run]
     terms = [word for word in words if word not in _STOP] + [pair for pair in pairs if pair not in _STOP_PAIRS]
@@ -114,12 +114,15 @@ def any_of(terms: Iterable[str]) -> str:
 def words(text: str) -> frozenset[str]:
     """Return the words of a name, comparable with those of a question."""
     text = _normal(text).lower()
-    found = {_BASE.get(word, word) for word in _WORD.findall(_CJK.sub(" ", text))}
-    return frozenset(found.union(*(_split(run) for run in _CJK.findall(text))))
+    runs: list[str] = [] if text.isascii() else _CJK.findall(text)
+    found = {_BASE.get(word, word) for word in _WORD.findall(_CJK.sub(" ", text) if runs else text)}
+    return frozenset(found.union(*map(_split, runs)))
 
 
 def estimate(text: str) -> int:
     """Return about how many tokens a model counts; on the safe side for Chinese."""
+    if text.isascii():
+        return len(text) // 4 + 1
     others = len(text) - len(text.encode("ascii", "ignore"))
     return (len(text) - others) // 4 + others + 1
 

@@ -497,7 +497,11 @@ def _request_id(headers: Mapping[str, str]) -> str | None:
 
 def _dumps(value: Any) -> bytes:
     # half a character (a lone surrogate, from a file's name or a cut text) is no UTF-8: a question mark takes its place
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return _json(value).encode("utf-8", "replace")
+
+
+# Made once: json.dumps makes one per call.
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _hidden_failure(data: Any) -> int | None:

@@ -66,7 +66,7 @@ class _Recording:
     def __init__(self) -> None:
         self.steps: list[Step] = []
 
-    def append(self, *steps: Step, durable: bool = False) -> asyncio.Future[list[Step]]:
+    def append(self, *steps: Step, durable: bool = False, lazily: bool = False) -> asyncio.Future[list[Step]]:
         self.steps += steps
         kept: asyncio.Future[list[Step]] = asyncio.get_running_loop().create_future()
         kept.set_result(list(steps))

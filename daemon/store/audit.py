@@ -68,7 +68,7 @@ def note(
     """Add a row, in the transaction of what it tells of."""
     last = connection.execute("SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1").fetchone()
     number, before = last or (0, "")
-    told = json.dumps(body or {}, sort_keys=True, separators=(",", ":"))
+    told = _sorted(body or {})
     row = (number + 1, at, kind, run, routine, clean(call_id), clean(tool), actor, told)
     connection.execute(
         f"INSERT INTO audit ({_COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, _link(before, row))
@@ -105,11 +105,16 @@ def note_steps(connection: sqlite3.Connection, run: Run, steps: Iterable[Step], 
 
 def digest(value: Any) -> str:
     """Return the SHA-256 of a JSON value, the same for the same value."""
-    return sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return sha256(_sorted(value).encode()).hexdigest()
+
+
+# Made once: json.dumps makes one per call, which costs more than what is encoded here.
+_sorted = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+_plain = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def _link(before: str, row: Row) -> str:
-    return sha256(json.dumps([before, *row], separators=(",", ":")).encode()).hexdigest()
+    return sha256(_plain([before, *row]).encode()).hexdigest()
 
 
 class Audit(Part):

@@ -27,6 +27,7 @@ Work: TypeAlias = Callable[[sqlite3.Connection], T]
 
 MIGRATIONS = Path(__file__).parent / "sql"
 BATCH = 256  # more than that and the first in line waits noticeably for the last
+RIDE = 0.02  # seconds that a write nobody waits for may wait for another one to share a commit with
 READERS = 2  # reads are short; a second one keeps `list` from queuing behind a search of the memory
 
 
@@ -42,6 +43,8 @@ class Database:
         self._closed: asyncio.Future[None] = loop.create_future()
         self._closing = False
         self._full = False
+        self._riding: list[_Item] = []
+        self._departure: asyncio.TimerHandle | None = None
         # daemon threads: a process that dies for another reason must not hang on them
         self._writer = threading.Thread(target=self._write_forever, name="store writer", daemon=True)
         self._asked: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
@@ -63,19 +66,36 @@ class Database:
         """
         return await self.submit(work, durable=durable)
 
-    def submit(self, work: Work[T], *, durable: bool = False) -> asyncio.Future[T]:
-        """Do the same without awaiting: works are committed in the order of their submission."""
+    def submit(self, work: Work[T], *, durable: bool = False, lazily: bool = False) -> asyncio.Future[T]:
+        """Do the same without awaiting: works are committed in the order of their submission.
+
+        With `lazily` the work rides with the next one, or after RIDE seconds: a commit, and waking the thread for it,
+        cost more than most of what is in one.
+        """
         if self._closing:
             raise RuntimeError("the database is closed")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put((work, future, durable))
+        self._riding.append((work, future, durable))
+        if not lazily:
+            self._depart()
+        elif self._departure is None:
+            self._departure = self._loop.call_later(RIDE, self._depart)
         return future
+
+    def _depart(self) -> None:
+        if self._departure is not None:
+            self._departure.cancel()
+            self._departure = None
+        for item in self._riding:
+            self._queue.put(item)
+        self._riding.clear()
 
     async def apart(self, work: Work[T]) -> T:
         """Run `work` on the writing connection outside any transaction, as VACUUM and checkpoints need it."""
         if self._closing:
             raise RuntimeError("the database is closed")
         future: asyncio.Future[T] = self._loop.create_future()
+        self._depart()
         self._queue.put((work, future, None))
         return await future
 
@@ -97,6 +117,7 @@ class Database:
         """Commit what was submitted, then let go of the file."""
         if not self._closing:
             self._closing = True
+            self._depart()
             self._queue.put(None)
         await asyncio.shield(self._closed)
         self._writer.join()

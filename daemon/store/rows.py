@@ -48,12 +48,17 @@ def clean_or_none(text: str | None) -> str | None:
     return None if text is None else clean(text)
 
 
+# Made once: json.dumps makes one per call, which costs more than a small body.
+_readable = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_escaped = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def encode(body: Json) -> bytes:
     """Return a step's body as JSON; readable Chinese, unless it holds half a surrogate pair."""
     try:
-        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        return _readable(body).encode()
     except UnicodeEncodeError:
-        return json.dumps(body, separators=(",", ":")).encode()
+        return _escaped(body).encode()
 
 
 def deflate(body: bytes) -> bytes:

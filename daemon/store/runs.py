@@ -118,9 +118,11 @@ class Runs(Incidents):
         return run
 
     def append(
-        self, run: Run, *steps: Step, durable: bool = False, active: float | None = None
+        self, run: Run, *steps: Step, durable: bool = False, lazily: bool = False, active: float | None = None
     ) -> asyncio.Future[list[Step]]:
         """Write steps down; await it and they are committed, with `durable` even against power loss.
+
+        `lazily`: with whatever is written next, as nobody waits for it.
 
         Fenced if the run is somebody else's by now, StoreFull if the disk took this step or an earlier one of the run
         not: suspend it, the journal is whole up to there.
@@ -156,7 +158,7 @@ class Runs(Incidents):
                     use(connection, run, approval)
             return numbered
 
-        return self._db.submit(work, durable=durable)
+        return self._db.submit(work, durable=durable, lazily=lazily)
 
     async def steps(self, run_id: str) -> list[Step]:
         """Return what a run did so far, in order."""
@@ -186,7 +188,7 @@ class Runs(Incidents):
         if not run.status.ended:
             raise ValueError(f"run {run.id} is {run.status}, which is no end")
         now = run.ended or self._clock()
-        ended = replace(run, ended=now, not_before=None)
+        ended = run if run.ended and run.not_before is None else replace(run, ended=now, not_before=None)
         fence, written = self._taken.get(run.id, (None, None))
         expected = written if fence == run.fence else None
 

@@ -26,7 +26,7 @@ class RunStore(Protocol):
         """Make a queued run ours, under a new fence."""
 
     def append(
-        self, run: Run, *steps: Step, durable: bool = False, active: float | None = None
+        self, run: Run, *steps: Step, durable: bool = False, lazily: bool = False, active: float | None = None
     ) -> asyncio.Future[list[Step]]:
         """Write steps down, in order."""
 

@@ -101,7 +101,7 @@ class Spending(Part):
         return await self._db.write(work)
 
     def spend(self, spent: Spent, number: int | None = None) -> asyncio.Future[None]:
-        """Write down how a call ended; it may be left un-awaited. `number` is the one `reserve` gave."""
+        """Write down how a call ended, with whatever is written next. `number` is the one `reserve` gave."""
         values = _values(spent)
 
         def work(connection: sqlite3.Connection) -> None:
@@ -110,7 +110,7 @@ class Spending(Part):
             else:
                 connection.execute(_UPDATE, (*values[5:], number))
 
-        return self._db.submit(work)
+        return self._db.submit(work, lazily=True)
 
     async def spent_by_run(self, run: str) -> tuple[int, int]:
         """Return what a run has cost so far and the tokens it took, those of the runs it has begun among them."""

@@ -15,7 +15,7 @@ class Steps:
         self.steps = []
         self.durable = []
 
-    async def append(self, *steps, durable=False):
+    async def append(self, *steps, durable=False, lazily=False):
         self.steps.extend(steps)
         self.durable.append(durable)
 

@@ -23,7 +23,7 @@ class Journal:
     def __init__(self, steps, crash_at, *, before_commit):
         self.steps, self.crash_at, self.before_commit, self.commits = steps, crash_at, before_commit, 0
 
-    async def append(self, *steps, durable=False):
+    async def append(self, *steps, durable=False, lazily=False):
         self.commits += 1
         if self.before_commit and self.commits == self.crash_at:
             raise Crash

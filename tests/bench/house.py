@@ -121,7 +121,7 @@ class Calendar:
 
 @asynccontextmanager
 async def opened(config: str, clock: Calendar) -> AsyncIterator[Any]:
-    """Open the daemon on this config, in this process, with its routines loaded and nothing ringing."""
+    """Open the daemon on this config, in this process, with its engine started."""
     from daemon.app import App, Place
     from daemon.config import load_config
     from daemon.places import socket_in
@@ -139,8 +139,9 @@ async def opened(config: str, clock: Calendar) -> AsyncIterator[Any]:
         secrets=Secrets(),
     )
     async with App.open(place, clock=clock) as app:
-        await app.engine.load(load_folder(place.config.routines_path))
+        await app.engine.start(load_folder(place.config.routines_path))
         yield app
+        await app.engine.stop()
 
 
 def _items(count: int) -> Iterator[tuple[str, str]]:

@@ -335,3 +335,26 @@ async def test_an_upgrade_leaves_a_copy_of_what_was_before_and_only_one(tmp_path
             assert old.execute("SELECT max(version) FROM migration").fetchone() == (number - 1,)
     with closing(sqlite3.connect(path)) as new:
         assert new.execute("SELECT max(version) FROM migration").fetchone() == (3,)
+
+
+async def test_what_nobody_waits_for_rides_with_the_next_write(db: Database) -> None:
+    seen = await trace(db)
+    riding = db.submit(put(1), lazily=True)
+    assert await db.write(put(2)) == 2
+    assert await riding == 1
+    assert seen.count("COMMIT") == 1
+    assert await db.read(keys) == [1, 2]
+
+
+async def test_what_nobody_waits_for_is_written_before_long_where_nothing_follows(db: Database) -> None:
+    assert await db.submit(put(1), lazily=True) == 1
+    assert await db.read(keys) == [1]
+
+
+async def test_what_nobody_waits_for_is_written_before_the_file_is_closed(tmp_path: Path) -> None:
+    db = await Database.open(tmp_path / "agentd.db")
+    riding = db.submit(put(1), lazily=True)
+    await db.close()
+    assert await riding == 1
+    with closing(open_reader(tmp_path / "agentd.db")) as connection:
+        assert keys(connection) == [1]
