@@ -25,6 +25,7 @@ talk/           people who speak to the agent: ask, tell, conversations
 delegation.py   runs that runs begin
 replay/         recorded runs played again, and held against the record; replays.py for whoever asks the daemon
 encore.py       the same without a daemon
+rehearsals.py   routines tried before they are trusted: intercept.py tells what they would do, rehearsed.py who approved
 gather.py       facts collected before the first model call, and what changed in them; pictures.py what it is shown
 agent/          prompt, loop, transcript: from a goal to a reply
 providers/      one file per model vendor behind one port

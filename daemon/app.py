@@ -44,6 +44,7 @@ from daemon.places import OVERLAY
 from daemon.policy import Policy
 from daemon.recollection import remember
 from daemon.redact import Secrets
+from daemon.rehearsals import Rehearsals
 from daemon.routines import MADE, Definition, Loaded, Routine, against, load_folder
 from daemon.sandbox import Ladder, settle, tenant
 from daemon.skills import Shelf
@@ -426,6 +427,18 @@ class App:
             log.warning("config.overlay_ignored", fault=str(config.overlay_fault))
 
     @cached_property
+    def rehearsals(self) -> Rehearsals:
+        """Who tries routines before they are trusted."""
+        return Rehearsals(
+            self.journal,
+            self.engine,
+            submit=self.executor.submit,
+            afford=self._afford,
+            clock=self.clock,
+            zone=lambda: self.zone.key,
+        )
+
+    @cached_property
     def replays(self) -> Replays:
         """Who plays runs again."""
         from daemon.replays import Replays
@@ -454,7 +467,7 @@ class App:
 
     def _lane_of(self, run: Run) -> Lane:
         """Return which provider a run will ask first, as its routine stands now."""
-        routine = routine_of(self.config) if run.routine == ASK else self.engine.routines.get(run.routine)
+        routine = routine_of(self.config) if run.routine == ASK else self.engine.routines.get(run.about)
         name = (routine and routine.run.provider) or self.config.provider
         if name not in self.config.provider_names:  # it was taken out of the config meanwhile
             return Lane(name=name)
@@ -525,6 +538,7 @@ class App:
             wake_outbox=self.outbox.wake,
             preview=lambda routine: self.host.preview(routine),
             replays=lambda: self.replays,
+            rehearsals=self.rehearsals,
             metrics=self.metrics,
             caps=lambda: (self.config.budget.day, self.config.budget.month),
             access=self._access,

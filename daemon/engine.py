@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import platform
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from heapq import heappop, heappush
@@ -181,6 +181,20 @@ class RoutineEngine:
         async with self._ledger.open():
             await self._ledger.resume(name)
         self._ring(name)
+
+    async def rehearsed(self, name: str) -> None:
+        """Let a routine run whose rehearsal was approved; what wants to run at first sight does so now."""
+        async with self._ledger.open():
+            await self._ledger.is_held_back(name)
+            if self.started:
+                await self._occasions.first_runs([name])
+        if self.started:
+            self._ring(name)
+
+    @property
+    def unrehearsed(self) -> Collection[str]:
+        """The routines that are held back until a rehearsal was approved."""
+        return self._ledger.unrehearsed
 
     async def rename(self, old: str, new: str, move: Callable[[], None]) -> None:
         """Give a routine another name; it is taken up by the next reload. NotFound; Refused; what `move` raises."""

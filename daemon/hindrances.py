@@ -18,6 +18,8 @@ from daemon.store.journal import Journal, RoutineState
 from daemon.values import dataclass
 
 OPERATOR_SEEN = "operator_seen"
+# The key that holds a routine back which nobody has seen at work yet.
+UNREHEARSED = "rehearse_first = true, and no rehearsal of it as it is now was approved"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

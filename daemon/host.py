@@ -27,6 +27,7 @@ from daemon.delivery import Outbox, Targets
 from daemon.errors import DaemonError, OverBudget, ProviderError
 from daemon.events import Events
 from daemon.functions import FunctionRegistry, ToolExecutor
+from daemon.intercept import REHEARSAL, HeldBack, NobodyNeeded
 from daemon.mcp import Servers
 from daemon.memory import Memory, Segment
 from daemon.memory.memory import Briefing
@@ -137,6 +138,7 @@ class RunHost:
         self._rooms, self._workspace = rooms, workspace
         self._pings: set[asyncio.Task[None]] = set()
         self._executor = ToolExecutor(rooms.registry)
+        self._held_back = HeldBack(rooms.registry, lambda: rooms.policy)
         self._policy = _PolicyInForce(rooms)
         self._gate_tools = FunctionRegistry()
         shell.register_for_gates(
@@ -201,7 +203,7 @@ class RunHost:
         """Return hands that gather: every tool there is, as far as the policy allows it."""
         return Hands(
             registry=self._rooms.registry,
-            executor=self._executor,
+            executor=self._held_back if run.trigger == REHEARSAL else self._executor,
             policy=self._policy,
             context=self._tool_context(run, routine),
             offered=self._rooms.registry.names(),
@@ -270,7 +272,7 @@ class RunHost:
             stamp=self._stamp,
             taint=worse(await self._taint(run), Taint.TAINTED if past.tainted else Taint.NONE),
             said=past.said,
-            executor=self._executor,
+            executor=self._held_back if run.trigger == REHEARSAL else self._executor,
             inbox=rooms.talk.inbox,
             watched=lambda: self.events.watched(run.id),
             skills=shelf if spec.skills == "auto" else None,
@@ -337,9 +339,11 @@ class RunHost:
         if self._rooms.traces:
             self._rooms.traces.look(run)
 
-    def _desk(self, run: Run) -> Desk | NobodyToAsk:
+    def _desk(self, run: Run) -> Desk | NobodyToAsk | NobodyNeeded:
         if run.trigger == SUBAGENT:
             return NobodyToAsk()  # whoever it works for cannot wait with it
+        if run.trigger == REHEARSAL:
+            return NobodyNeeded()
         return Desk(
             run,
             self.journal,
@@ -382,7 +386,7 @@ class RunHost:
         if not fresh:
             return context
         alone = run.trigger in (ASK, SUBAGENT)  # the runs before it have nothing to do with it
-        last = None if alone else await self.journal.last(run.routine, statuses={Status.SUCCEEDED}, before=run.id)
+        last = None if alone else await self.journal.last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
         told = Briefing("", "", tainted=False)
         if routine.run.memory != "none":
             told = await rooms.memory.briefing(run.goal, f"routine:{routine.name}:approach", exclude_run=run.id)
@@ -411,7 +415,7 @@ class RunHost:
 
         What is kept is committed with the end of the run, which is written next, or before it.
         """
-        if routine.run.memory != "recall+store":
+        if routine.run.memory != "recall+store" or run.trigger == REHEARSAL:
             return Usage()
         now, memory = self.now(), self._rooms.memory
         pieces = archive.segments(run.goal, steps, now)

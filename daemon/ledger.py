@@ -20,9 +20,10 @@ from daemon.almanac import Almanac, starts_by_itself
 from daemon.clock import Clock
 from daemon.due import Settled, Stretch, apart, settle, skipped
 from daemon.errors import NotFound, Refused
-from daemon.hindrances import Afford, Gates, Hindrance, anything, rule_of
+from daemon.hindrances import UNREHEARSED, Afford, Gates, Hindrance, anything, rule_of
 from daemon.models import Outcome, Reason, Run, Status
 from daemon.patience import Patience
+from daemon.rehearsed import approved
 from daemon.routines import Routine
 from daemon.schedule import Schedule
 from daemon.store.journal import Claim, Journal, RoutineState
@@ -72,6 +73,8 @@ class Ledger:
         """How many share the lock."""
         self._occupied: dict[str, list[Run]] | None = None
         self._patience, self._gates = Patience(journal), Gates(journal)
+        self.unrehearsed: set[str] = set()
+        """Routines that are held back until a rehearsal was approved."""
         self._late = 0
         """Runs that come late and were started since the ledger was opened."""
 
@@ -116,8 +119,20 @@ class Ledger:
                 del known[name]
         self.schedules.update(schedules)
         self._definitions.update(definitions)
+        self.unrehearsed -= read.keys() | (self.unrehearsed - routines.keys())
+        for name in [name for name, routine in read.items() if routine.run.rehearse_first]:
+            await self.is_held_back(name)
         await self.read_floors(schedules)
         await self._read_failures(read)
+
+    async def is_held_back(self, name: str) -> bool:
+        """Tell whether a routine has to be rehearsed, and approved of, before it may run."""
+        routine = self.routines[name]
+        if not routine.run.rehearse_first or await approved(self._journal, routine):
+            self.unrehearsed.discard(name)
+            return False
+        self.unrehearsed.add(name)
+        return True
 
     def _read(self, routines: Mapping[str, Routine]) -> tuple[dict[str, str], dict[str, Schedule], dict[str, str]]:
         keys: dict[str, str] = {}
@@ -132,6 +147,7 @@ class Ledger:
         """Tell whether a routine is to run as soon as it is seen for the first time."""
         routine = self.routines[name]
         held = self.states[name].paused_why is not None  # it never ran: only a restore can have done that
+        held = held or name in self.unrehearsed
         return routine.first_run and routine.enabled and self._almanac.is_here(routine) and not held
 
     async def _set_baselines(self, keys: Mapping[str, str], unread: Iterable[str]) -> dict[str, RoutineState]:
@@ -331,6 +347,8 @@ class Ledger:
     async def _hindrance(self, name: str, now: datetime) -> Hindrance | None:
         """Return why a slot that may start must not, as far as no tool and no model is needed to tell."""
         routine = self.routines[name]
+        if name in self.unrehearsed:
+            return Hindrance(reason=Reason.GATE, rule=UNREHEARSED)
         if self.rests_until(name, now):
             return self._hindered(name, Reason.NOT_BEFORE)
         if key := await self._gates.closed_by(routine, self.schedules[name], self.states[name], now):

@@ -423,6 +423,11 @@ class Run:
     sandbox: str = ""
     """The level its tools ran in."""
 
+    @property
+    def about(self) -> str:
+        """The routine it is about: a rehearsal has a name of its own, and looks back at the runs of its routine."""
+        return self.routine.removeprefix("rehearsal:")
+
     def to(self, status: Status, **changes: Any) -> Self:
         """Return this run in another status; a move that MOVES does not know raises ValueError."""
         if status not in MOVES.get(self.status, frozenset()):

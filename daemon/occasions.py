@@ -76,6 +76,8 @@ class Occasions:
         Refused where a run of it is under way, or where it may spend no more. Unlike all the rest here, it opens the
         ledger itself.
         """
+        if self._ledger.routines[name].run.rehearse_first and await self._ledger.is_held_back(name):
+            raise Refused(f"{name} is held back until a rehearsal of it was approved: agentctl rehearse {name}")
         if cap := await self._ledger.afford(self._ledger.routines[name]):
             if earlier := await self._journal.run_of_event(name, event):
                 return earlier

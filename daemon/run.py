@@ -22,6 +22,7 @@ from daemon.due import put_off
 from daemon.errors import DaemonError, Fenced, Retryable, StoreFull
 from daemon.events import Events, end_of, of_step, waiting_of
 from daemon.gather import EVENTS, closed_by, closed_by_command, for_each_file, gather, told_by, values_of, with_facts
+from daemon.intercept import REHEARSAL
 from daemon.models import FunctionCall, Reply, Run, Status, Step, Taint, ToolResult, Usage, worse
 from daemon.pictures import Pictures
 from daemon.routines import Gate
@@ -195,7 +196,7 @@ async def _lived(run: Run, host: Host) -> Run:
         routine = await host.routine_of(run)
         if routine.origin and routine.origin.tainted:  # its maker had read strangers' words when it wrote the task
             run = replace(run, taint=worse(run.taint, Taint.TAINTED))
-        if routine.ping and run.attempt == 1:
+        if routine.ping and run.attempt == 1 and run.trigger != REHEARSAL:
             host.ping(routine.ping, run)
         if run.cancel:
             return await _end(run, routine, Status.CANCELLED, host, detail="cancelled while nobody lived it")
@@ -282,7 +283,7 @@ async def _when_there_is_room(run: Run, host: Host) -> Run | None:
 
 PATIENCE = timedelta(hours=24)  # of a question: who has not answered by then has seen the report of the next day
 # A person who starts a run, and the first one ever, do not wait for something to change.
-UNGATED = frozenset({"manual", "first_run", "once"})
+UNGATED = frozenset({"manual", "first_run", "once", REHEARSAL})
 
 
 def _judged(reply: Reply, wanted: Sequence[Gather], facts: Sequence[Fact]) -> Reply:
@@ -316,7 +317,7 @@ async def _values_before(run: Run, routine: Routine, host: Around) -> dict[str, 
     """Return what the last good run gathered; gates and the report's "what changed" compare with it."""
     if not routine.gather:
         return {}
-    last = await host.journal.last(run.routine, statuses={Status.SUCCEEDED}, before=run.id)
+    last = await host.journal.last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
     return values_of(await host.journal.steps(last.id)) if last else {}
 
 
@@ -347,7 +348,8 @@ async def _end(
     if routine and SUBAGENT in routine.run.tools:
         await host.end_children(run)
     zone = (routine and routine.trigger.timezone) or host.zone
-    told = deliveries_for(run, routine.deliver, ping=routine.ping) if routine else ()
+    sent = routine is not None and run.trigger != REHEARSAL
+    told = deliveries_for(run, routine.deliver, ping=routine.ping) if routine and sent else ()
     run = await host.journal.end(run, told, zone=zone)
     host.events.publish(run.id, end_of(run))
     host.wake_outbox()

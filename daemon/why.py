@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from daemon.definitions import format_duration
 from daemon.due import INSTANT, moments
-from daemon.hindrances import rule_of
+from daemon.hindrances import UNREHEARSED, rule_of
 from daemon.models import Outcome, Reason, Run, Status
 from daemon.routines import Routine
 from daemon.schedule import Schedule, span
@@ -62,6 +62,8 @@ class Question:
     """The scheduled row after them."""
     run: Run | None
     """Of the row that has one."""
+    held: bool = False
+    """It is held back until a rehearsal was approved."""
     elsewhere: str = ""
     """Why the routine is not for this machine, if it is not."""
 
@@ -203,6 +205,8 @@ def _hindrance(q: Question, row: SlotRow, slot: datetime) -> str:
             return f"it rested, as its last runs had failed ({rule})"
         case Reason.BUDGET:
             return f"its budget was used up{f' ({rule})' if rule else ''}"
+        case Reason.GATE if rule == UNREHEARSED:
+            return f"it was held back ({rule}); agentctl rehearse {q.name} shows what it would do"
         case Reason.GATE if q.run and q.run.detail:
             return f"its gate was closed: {q.run.detail} (run {q.run.id[-8:]})"
     if rule and rule.startswith("moments") and q.routine.gate.moments:
@@ -287,6 +291,9 @@ def _foreseen(q: Question, slot: datetime) -> tuple[str, str]:
         )
         rule = _hindrance(q, row, slot).replace("it lay", "it lies")
         return rule, f", and will be skipped then: {rule}"
+    if q.held:
+        rehearse = f"agentctl rehearse {q.name}"
+        return UNREHEARSED, f", and will be skipped then: it is held back ({UNREHEARSED}); {rehearse}"
     number = q.routine.gate.moments
     if number and slot not in moments(q.schedule, q.name, number, slot):
         rule = f"moments = {number} (drawn for that day: {_drawn(q, number, slot)})"

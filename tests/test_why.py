@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from daemon.hindrances import UNREHEARSED
 from daemon.models import Outcome, Reason, Run, Status
 from daemon.schedule import spread_offset
 from daemon.store import RoutineState, SlotRow
@@ -44,6 +45,7 @@ def asked(
     state: Any = None,
     seconds: int = 60,
     elsewhere: str = "",
+    held: bool = False,
     **words: Any,
 ) -> Because:
     """Ask why about a minute of January; by default about a routine that runs at nine each day, in UTC."""
@@ -61,6 +63,7 @@ def asked(
             following=following,
             run=lived,
             elsewhere=elsewhere,
+            held=held,
         )
     )
 
@@ -277,6 +280,19 @@ def test_one_sentence_names_the_rule(given: dict[str, Any], outcome: str, senten
     assert because.sentence == sentence.replace("@", "Fri 02 Jan 09:00 UTC")
     assert because.outcome == outcome
     assert because.rule in because.sentence or because.rule == "the ledger"
+
+
+def test_a_routine_that_is_held_back_says_what_would_let_it_go() -> None:
+    before = asked("02 09:00", rows=[row("02 09:00", Outcome.SKIPPED, Reason.GATE, rule=UNREHEARSED)])
+    assert before.sentence == (
+        "daily skipped Fri 02 Jan 09:00 UTC: it was held back (rehearse_first = true, and no rehearsal of it as it is "
+        "now was approved); agentctl rehearse daily shows what it would do."
+    )
+    coming = asked("06 09:00", held=True)
+    assert (coming.outcome, coming.rule) == ("not_yet", UNREHEARSED)
+    assert coming.sentence.endswith(
+        "and will be skipped then: it is held back (" + UNREHEARSED + "); agentctl rehearse daily."
+    )
 
 
 def test_on_another_machine_it_says_which_ones_it_is_for() -> None:

@@ -176,6 +176,12 @@ VERBS = {
         (("--prompt",), {"metavar": "FILE", "help": "another task, with which the model is really asked"}),
         (("--policy",), {"metavar": "FILE", "help": "judge its calls by another policy"}),
     ),
+    "rehearse": Verb(
+        verbs.rehearse,
+        "try a routine: the real model looks; what it would do is shown, not done",
+        (("routine",), {"metavar": "ROUTINE", "nargs": "?", "help": "a routine's name"}),
+        (("--approve",), {"metavar": "RUN", "help": "let the routine run as it was rehearsed there"}),
+    ),
     "freeze": Verb(
         verbs.freeze,
         "write a run into a folder: a regression case that needs nothing else",

@@ -137,6 +137,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("agentctl replay 7QXZM --policy draft.toml", "what would have been denied"),
         ("agentctl replay tests/cases/disk-full", "a frozen run"),
     ),
+    "agentctl rehearse": (
+        ("agentctl rehearse inbox-watch", "the model is real, what it would write, send or run is shown"),
+        ("agentctl rehearse --approve 7QXZM", "let a routine with rehearse_first run like that"),
+    ),
     "agentctl freeze": (("agentctl freeze 7QXZM tests/cases/disk-full", ""),),
     "agentctl reload": (("agentctl reload", "says what has changed, and what is wrong"),),
     "agentctl version": (("agentctl version", "also the daemon's: they differ after an upgrade"),),

@@ -69,6 +69,7 @@ async def why(surface: Surface, *, name: str, at: str | None = None) -> WhyView:
             following=after[0] if after else None,
             run=await journal.get(run_id) if run_id else None,
             elsewhere=surface.elsewhere(routine),
+            held=name in surface.engine.unrehearsed,
         )
     )
     return WhyView(
@@ -144,7 +145,9 @@ def state_of(surface: Surface, name: str) -> str:
     if surface.elsewhere(routine):
         return "elsewhere"
     state = surface.engine.states.get(name)
-    return "paused" if state and state.pausing(surface.clock()) else "on"
+    if state and state.pausing(surface.clock()):
+        return "paused"
+    return "held" if name in surface.engine.unrehearsed else "on"
 
 
 def fires_of(surface: Surface, name: str, count: int, after: datetime | None = None) -> Sequence[datetime]:

@@ -40,6 +40,7 @@ OTHER_SIGNS = {
     "paused": ("⏸", YELLOW),
     "disabled": ("-", DIM),
     "elsewhere": ("-", DIM),
+    "held": ("⏸", YELLOW),
     "invalid": ("✗", RED),
     "never": ("◌", DIM),
 }

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
-from daemon.control import asking, forecasting, incidents, memory, money, preview, replaying, rights
+from daemon.control import asking, forecasting, incidents, memory, money, preview, rehearsing, replaying, rights
 from daemon.control.binding import Between, Limit, Offset
 from daemon.control.plans import (
     FIRES_SHOWN,
@@ -79,6 +79,7 @@ async def show_status(surface: Surface) -> StatusView:
             paused=counted["paused"],
             disabled=counted["disabled"],
             elsewhere=counted["elsewhere"],
+            held=counted["held"],
             invalid=counted["invalid"],
             kept=sum(name in surface.engine.routines for name in surface.engine.faults),
         ),
@@ -335,6 +336,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     *asking.ROUTES,
     *preview.ROUTES,
     *replaying.ROUTES,
+    *rehearsing.ROUTES,
     *memory.ROUTES,
     ("GET", "/v1/doctor", examine),
     ("POST", "/v1/reload", reload),

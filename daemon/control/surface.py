@@ -13,6 +13,7 @@ from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.approvals import Approvals
+    from daemon.control.rehearsing import Rehearsals
     from daemon.control.replaying import Replays
     from daemon.control.views import CheckView, ProcessView, ReloadView
     from daemon.errors import ConfigError
@@ -37,6 +38,10 @@ class Engine(Protocol):
     def faults(self) -> Mapping[str, ConfigError]: ...
     @property
     def states(self) -> Mapping[str, RoutineState]: ...
+    @property
+    def unrehearsed(self) -> Collection[str]:
+        """Those held back until a rehearsal was approved."""
+
     async def trigger(self, name: str, *, event: str | None = None, trigger: str = "manual") -> Run: ...
     async def pause(self, name: str, *, until: datetime | None = None) -> object: ...
     async def resume(self, name: str) -> object: ...
@@ -99,6 +104,8 @@ class Surface:
     """What a run of a routine would be told now."""
     replays: Callable[[], Replays] | None = None
     """Who plays runs again."""
+    rehearsals: Rehearsals | None = None
+    """Who tries routines."""
     wake_outbox: Callable[[], None] = lambda: None
     """Tell the outbox that there is something to send."""
     elsewhere: Callable[[Routine], str] = lambda routine: ""

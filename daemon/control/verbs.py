@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Any, NoReturn
 
+HELD = ", held back until a rehearsal was approved"
 PATIENCE_FOR_CANCEL = 10  # seconds; a tool's process tree is stopped in a few
 
 
@@ -118,6 +119,9 @@ def list_routines(call: Call) -> int:
     for each in routines:
         for fault in each["faults"]:
             call.out.say(call.out.paint(call.out.safe(fault["text"]), RED))
+        if each["state"] == "held":
+            told = f"{each['name']} is held back until a rehearsal was approved: agentctl rehearse {each['name']}"
+            call.out.say(call.out.paint(call.out.safe(told), YELLOW))
         if each["paused_why"]:
             told = f"{each['name']} is paused: {each['paused_why']}; agentctl resume {each['name']} lets it go on"
             call.out.say(call.out.paint(call.out.safe(told), YELLOW))
@@ -172,7 +176,9 @@ def show(call: Call) -> int:
     out, today = call.out, now()
     out.say(f"{out.paint(told['name'], BOLD)}  {out.safe(told['description'])}".rstrip())
     paused = _pause_words({"until": told["paused_until"], "why": told["paused_why"]}, today)
-    state = {"on": "", "paused": f", paused {paused}", "disabled": ", disabled in its file"}.get(told["state"], "")
+    state = {"on": "", "paused": f", paused {paused}", "disabled": ", disabled in its file", "held": HELD}.get(
+        told["state"], ""
+    )
     for name, text in (
         ("when", f"{told['words']}{state}" if told["words"] else ""),
         ("next", ", ".join(when(each, today) for each in told["fires"])),
@@ -475,6 +481,13 @@ def replay(call: Call) -> int:
 def freeze(call: Call) -> int:
     """Write a run into a folder, as a regression case."""
     from daemon.control.replaying_verbs import freeze as act
+
+    return act(call)
+
+
+def rehearse(call: Call) -> int:
+    """Try a routine with the real model; what it would write, send or run is shown and not done."""
+    from daemon.control.rehearsed import rehearse as act
 
     return act(call)
 

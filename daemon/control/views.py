@@ -157,7 +157,7 @@ class RoutineView(TypedDict):
     name: str
     description: str
     state: str
-    """on, paused, disabled, elsewhere (on other machines) or invalid"""
+    """on, paused, held (back until a rehearsal was approved), disabled, elsewhere (on other machines) or invalid"""
     paused_until: str | None
     """When it goes on by itself, where it is paused until then."""
     paused_why: str | None
@@ -282,6 +282,8 @@ class RoutineCounts(TypedDict):
     paused: int
     disabled: int
     elsewhere: int
+    held: int
+    """Until a rehearsal of them was approved."""
     invalid: int
     kept: int
     """Those among the others whose files are invalid by now: they run by what was there before."""

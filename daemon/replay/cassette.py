@@ -80,7 +80,7 @@ async def recorded(journal: Journal, run_id: str, *, workspace: str, language: s
 async def _before(journal: Journal, run: Run, steps: Sequence[Step]) -> dict[str, Any]:
     """Return what the run before it had gathered, as it looked when this one compared with it."""
     began = next((step.at for step in steps if step.at), run.ended)
-    last = await journal.last(run.routine, statuses={Status.SUCCEEDED}, before=run.id)
+    last = await journal.last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
     while last is not None and began is not None and last.ended is not None and last.ended > began:
-        last = await journal.last(run.routine, statuses={Status.SUCCEEDED}, before=last.id)
+        last = await journal.last(run.about, statuses={Status.SUCCEEDED}, before=last.id)
     return values_of(await journal.steps(last.id)) if last else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -198,6 +199,8 @@ class RunSpec(Table):
     """Mode agent: the tools offered, by name or pattern (`time__*`); the policy judges each call."""
     skills: Literal["auto"] | Items[Name] = ()
     """Mode agent: the skills whose guides it is given; "auto": the model says first which ones it needs."""
+    rehearse_first: bool = False
+    """Hold it back until a rehearsal of it was approved (`agentctl rehearse`); an edit of what it does asks again."""
     required_tools: Items[Name] = ()
     """Tools without which the run is no success: denied or failed = failed."""
     max_iterations: Count = 10
@@ -305,6 +308,15 @@ class Routine(Definition):
     def schedule_key(self) -> str:
         """A digest of what decides when it runs: a new one means a new baseline."""
         text = f"{self.enabled} {self.trigger.model_dump_json(exclude_none=True)}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def rehearsal_key(self) -> str:
+        """A digest of what decides what it does: a new one means that the rehearsal before tells nothing any more."""
+        told = self.model_dump(mode="json", include={"run", "gather", "deliver"}, exclude_none=True)
+        for when in ("retry", "timeout", "overlap", "rehearse_first"):
+            told["run"].pop(when, None)
+        text = json.dumps([told, list(self.gate.command)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def dump(self) -> str:

@@ -13,7 +13,7 @@ from daemon.values import dataclass
 # Ends that say that something is wrong with the routine. A cancelled run says nothing, nor does a gate that was closed.
 FAILURES = ("failed", "timed_out", "interrupted")
 # A person who tries a routine out must not have it paused for that.
-BY_HAND = ("manual", "once")
+BY_HAND = ("manual", "once", "rehearsal")
 # So far back is looked; whoever has failed so often needs no exact number.
 FARTHEST = 1000
 

@@ -39,6 +39,7 @@ class Desk:
         self.routines: dict[str, Routine] = {routine.name: routine for routine in routines}
         self.faults: dict[str, ConfigError] = {}
         self.states: dict[str, RoutineState] = {}
+        self.unrehearsed: set[str] = set()
         self.triggered: asyncio.Queue[Run] = asyncio.Queue()
 
     async def open(self) -> None:

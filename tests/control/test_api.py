@@ -33,7 +33,8 @@ async def test_status_tells_where_the_daemon_lives_what_runs_and_what_is_next(ho
     status = await get("/v1/status")
     assert status["pid"] == os.getpid()
     assert status["version"] == "0.0.test"
-    assert status["routines"] == {"on": 1, "paused": 1, "disabled": 0, "elsewhere": 0, "invalid": 1, "kept": 0}
+    counts = {"on": 1, "paused": 1, "disabled": 0, "elsewhere": 0, "held": 0, "invalid": 1, "kept": 0}
+    assert status["routines"] == counts
     assert [each["id"] for each in status["active"]] == [run.id]
     assert status["next"][0] == {"routine": "daily-report", "at": "2026-11-21T09:00:00.000Z"}  # the other one is paused
     assert status["counts"]["runs"] == {"running": 1}

@@ -1,0 +1,223 @@
+"""A routine is tried before it is trusted: the real model looks, and what it would do is told and not done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.errors import NotFound, Refused
+from daemon.models import Outcome, Reason, Status
+from tests.clockwork import HALF_HOURLY, House, routine
+from tests.inside import Daemon, Home
+
+POLICY = """
+version = 1
+[[rule]]
+tool = "file_read"
+effect = "allow"
+[[rule]]
+tool = "file_write"
+effect = "allow"
+paths = ["reports/**"]
+[[rule]]
+tool = "shell"
+effect = "ask"
+[[rule]]
+tool = "memory_store"
+effect = "allow"
+[[rule]]
+tool = "http_request"
+effect = "allow"
+hosts = ["example.org"]
+methods = ["GET", "POST"]
+[[rule]]
+tool = "subagent"
+effect = "allow"
+[routine.tidy]
+tainted_tools = ["*"]
+"""
+ROUTINE = """
+[run]
+mode = "agent"
+memory = "recall+store"
+prompt = "Keep the list."
+tools = ["file_read", "file_write", "shell", "memory_store", "http_request", "subagent"]
+REHEARSE
+[[gather]]
+name = "notes"
+tool = "file_read"
+args = { path = "notes.txt" }
+[gate]
+changed = ["notes"]
+[[deliver]]
+to = "file"
+path = "reports/{slot:%Y}.md"
+"""
+CALLS = """
+  { text = "I look.", tool_calls = [{ name = "file_read", arguments = { path = "notes.txt" } }] },
+  { text = "I keep it.", tool_calls = [
+    { name = "file_write", arguments = { path = "reports/out.md", content = "milk\\nbread\\n" } },
+    { name = "file_write", arguments = { path = "reports/new.md", content = "new\\n" } },
+    { name = "shell", arguments = { command = "touch done.txt" } },
+    { name = "memory_store", arguments = { key = "list", content = "milk" } },
+    { name = "http_request", arguments = { method = "POST", url = "https://example.org/list", body = "milk" } },
+    { name = "subagent", arguments = { task = "buy it" } },
+    { name = "file_write", arguments = { path = "secret.txt", content = "no" } },
+    { name = "file_write", arguments = { path = 7 } },
+  ] },
+  "Milk and bread are out.",
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path)
+    home.write(
+        "config.toml",
+        f'provider = "fake"\n[providers.fake]\nkind = "scripted"\nreplies = [{CALLS * 4}]\n'
+        "price = { input = 1.0, output = 2.0 }\n",
+    )
+    home.write("policy.toml", POLICY)
+    home.routine("tidy", ROUTINE.replace("REHEARSE", "rehearse_first = true"))
+    workspace = home.state / "workspace"
+    (workspace / "reports").mkdir(parents=True, mode=0o700)
+    (workspace / "notes.txt").write_text("buy milk\n")
+    (workspace / "reports" / "out.md").write_text("milk\n")
+    return home
+
+
+async def rehearse(daemon: Daemon, name: str = "tidy") -> dict[str, Any]:
+    """Rehearse a routine to its end, and return what it would have done."""
+    run = await daemon.app.rehearsals.begin(name, f"event {len(await daemon.app.journal.runs())}")
+    while not (run := await daemon.app.journal.get(run.id)).status.ended:
+        await daemon.app.executor.running[run.id]
+    told: dict[str, Any] = await daemon.app.rehearsals.told(run.id)
+    return told
+
+
+def everything_in(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+async def test_what_it_would_do_is_told_and_nothing_of_it_is_done(home: Home) -> None:
+    workspace = home.state / "workspace"
+    before = everything_in(workspace)
+    async with home.open() as daemon:
+        told = await rehearse(daemon)
+        assert everything_in(workspace) == before
+        texts = {each["call"]: each["text"] for each in told["effects"]}
+        assert texts["2.0"].splitlines()[0] == "would write reports/out.md (11 bytes), which holds 5 bytes now"
+        assert texts["2.0"].endswith("@@ -1 +1,2 @@\n milk\n+bread")
+        assert texts["2.1"].startswith("would write reports/new.md (4 bytes), a new file")
+        assert texts["2.2"].startswith("would ask a person first (rule 3 (shell)), then run touch done.txt")
+        assert '["touch", "done.txt"]' in texts["2.2"]
+        assert texts["2.3"] == "would remember list: milk"
+        assert texts["2.4"] == "would send POST https://example.org/list\nbody: milk"
+        assert texts["2.5"] == "would hand this to a sub-agent: buy it"
+        assert set(texts) == {f"2.{place}" for place in range(6)}  # denied is denied, and malformed is malformed
+        assert told["deliveries"] == ["would send the report to file: reports/2026.md"]
+        assert (told["status"], told["routine"]) == ("succeeded", "tidy")
+        steps = {
+            step.call_id: step.body for step in await daemon.app.journal.steps(told["run"]) if step.kind == "result"
+        }
+        assert steps["1.0"]["text"].rstrip() == "buy milk"  # what only looks is really done
+        assert "denied by default" in steps["2.6"]["text"]
+        assert not steps["2.7"]["ok"]
+        assert told["usd"] == pytest.approx(await daemon.app.journal.paid_for(told["run"]))
+        assert told["tokens"] > 0
+
+
+async def test_the_model_hears_that_it_was_not_done_and_goes_on(home: Home) -> None:
+    async with home.open() as daemon:
+        await rehearse(daemon)
+        last = daemon.provider("fake").asked[-1].messages
+        heard = [message.content for message in last if message.role == "tool"]
+        assert "[rehearsal: this was not done; go on as if it had been] would write reports/out.md" in heard[1]
+
+
+async def test_no_later_run_compares_with_it_and_no_memory_keeps_it(home: Home) -> None:
+    home.routine("tidy", ROUTINE.replace("REHEARSE", ""))
+    async with home.open() as daemon:
+        told = await rehearse(daemon)
+        assert await daemon.app.journal.last("tidy", statuses={Status.SUCCEEDED}) is None
+        assert not await daemon.app.journal.slots("tidy")
+        assert not await daemon.app.journal.deliveries(run=told["run"])
+        assert not (await daemon.app.memory.retrieve("milk", 5))
+        assert not await daemon.app.journal.runs("tidy")
+        (run,) = await daemon.app.journal.runs("rehearsal:tidy")
+        assert (run.trigger, run.about) == ("rehearsal", "tidy")
+
+
+async def test_it_compares_with_the_runs_of_its_routine(home: Home) -> None:
+    home.routine("tidy", ROUTINE.replace("REHEARSE", ""))
+    async with home.open() as daemon:
+        first = await daemon.run("tidy")
+        assert first.status is Status.WAITING  # the shell asks a person, which no rehearsal does
+        await daemon.app.journal.request_cancel(first.id)
+        assert (await rehearse(daemon))["status"] == "succeeded"
+
+
+async def test_a_routine_is_held_back_until_a_rehearsal_was_approved(home: Home) -> None:
+    async with home.open() as daemon:
+        with pytest.raises(Refused, match="held back until a rehearsal of it was approved: agentctl rehearse tidy"):
+            await daemon.app.engine.trigger("tidy")
+        told = await rehearse(daemon)
+        assert (told["held"], told["current"]) == (True, True)
+        approved = await daemon.app.rehearsals.approve(told["run"], "uid 1000")
+        assert not approved["held"]
+        assert (await daemon.run("tidy")).status is Status.WAITING
+        (entry,) = [each for each in await daemon.app.journal.audit() if each.kind == "rehearsed"]
+        assert (entry.actor, entry.routine) == ("uid 1000", "tidy")
+        for run in await daemon.app.journal.active():
+            await daemon.app.journal.request_cancel(run.id)
+
+
+async def test_an_edit_of_what_it_does_asks_again_and_one_of_when_it_runs_does_not(home: Home) -> None:
+    async with home.open() as daemon:
+        told = await rehearse(daemon)
+        await daemon.app.rehearsals.approve(told["run"], "uid 1000")
+    text = ROUTINE.replace("REHEARSE", "rehearse_first = true")
+    home.routine("tidy", 'description = "x"\n[trigger]\nevery = "2h"\n' + text)
+    async with home.open() as daemon:
+        assert not (await daemon.app.rehearsals.told(told["run"]))["held"]
+    home.routine("tidy", text.replace("Keep the list.", "Burn the list."))
+    async with home.open() as daemon:
+        now = await daemon.app.rehearsals.told(told["run"])
+        assert (now["held"], now["current"]) == (True, False)
+        with pytest.raises(Refused, match="was edited since"):
+            await daemon.app.rehearsals.approve(told["run"], "uid 1000")
+        with pytest.raises(Refused, match="held back"):
+            await daemon.app.engine.trigger("tidy")
+
+
+async def test_a_rehearsal_that_failed_cannot_be_approved(home: Home) -> None:
+    home.write("config.toml", 'provider = "fake"\n[providers.fake]\nkind = "scripted"\nreplies = []\n')
+    async with home.open() as daemon:
+        told = await rehearse(daemon)
+        assert told["status"] == "failed"
+        with pytest.raises(Refused, match="nobody can approve"):
+            await daemon.app.rehearsals.approve(told["run"], "uid 1000")
+        assert not await daemon.app.journal.incidents()
+
+
+async def test_what_is_no_rehearsal_says_so(home: Home) -> None:
+    home.routine("tidy", ROUTINE.replace("REHEARSE", ""))
+    async with home.open() as daemon:
+        with pytest.raises(NotFound, match="no routine 'nothere' to rehearse"):
+            await daemon.app.rehearsals.begin("nothere", "x")
+        run = await daemon.run("tidy")
+        with pytest.raises(NotFound, match="is no rehearsal"):
+            await daemon.app.rehearsals.told(run.id)
+        await daemon.app.journal.request_cancel(run.id)
+
+
+async def test_slots_of_a_routine_that_is_held_back_pass_and_say_why(house: House) -> None:
+    await house.boot(routine(trigger=HALF_HOURLY, run={"rehearse_first": True}, first_run=True))
+    await house.reach("01 08:30")
+    (row,) = await house.journal.slots("daily")
+    assert (row.outcome, row.reason) == (Outcome.SKIPPED, Reason.GATE)
+    assert row.rule == "rehearse_first = true, and no rehearsal of it as it is now was approved"
+    assert not house.submitted
+    assert "daily" in house.engine.unrehearsed
