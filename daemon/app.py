@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+from urllib.parse import unquote, urlsplit
 from zoneinfo import ZoneInfo
 
 import structlog
@@ -48,7 +49,7 @@ from daemon.rehearsals import Rehearsals
 from daemon.routines import MADE, Definition, Loaded, Routine, against, load_folder
 from daemon.sandbox import Ladder, settle, tenant
 from daemon.skills import Shelf
-from daemon.store import Alerting, Database, Journal, lock_state
+from daemon.store import Alerting, Database, Journal, StateLock, lock_state, open_database
 from daemon.talk import ASK, Talk, routine_of
 from daemon.timer import system_timer
 from daemon.tools import config as settings
@@ -147,7 +148,6 @@ class App:
         app.place, app.clock = place, clock or SystemClock()
         config, app.boot = place.config, app.clock.now()
         app.zone = ZoneInfo(config.timezone or host_zone())
-        app.owner = f"{os.uname().nodename}:{os.getpid()}:{new_id()}"
         app._tell_of_overlay(config)
         lock = lock_state(place.state)
         try:
@@ -157,8 +157,9 @@ class App:
             app.policy = app._read_policy(config)
             secret = config.hooks_secret()
             app.targets = app._read_targets(config)
-            app.database = database = await Database.open(place.state / "agentd.db")
+            app.database = database = await open_database(place.state / "agentd.db", _store_url(place))
             try:
+                app.owner = _owner(lock, database)
                 app.journal = Journal(database, clock=app.clock.now, alerting=_alerting(config))
                 app.journal.keep_policy(app.policy.hash, app.policy.text)
                 app.memory = remember(
@@ -600,9 +601,9 @@ class App:
 
     def seeds(self) -> dict[str, str]:
         """Return what every agent should be able to find out about its home."""
-        state, config = self.place.state, self.place.config
+        config = self.place.config
         return {
-            "agentd:database": f"The journal and memory are in {state / 'agentd.db'} (SQLite); tools cannot reach it.",
+            "agentd:database": f"The journal and memory are in {self.database.place}; tools cannot reach it.",
             "agentd:logs": f"The log is {self.place.log_file}, one JSON object per line; `agentctl logs` shows it.",
             "agentd:config": f"The config is {config.file}, routines are in {config.routines_path}, the policy is "
             f"{config.policy_path}. People edit them; the daemon reads them again by itself.",
@@ -668,6 +669,18 @@ class App:
             "removed": list(changes.removed),
             "faults": [view for error in loaded.faults.values() for view in fault_views(error)],
         }
+
+
+def _store_url(place: Place) -> str:
+    url = place.config.store_url(place.env)
+    place.secrets.add(unquote(urlsplit(url).password or ""))
+    return url
+
+
+def _owner(lock: StateLock, database: Database) -> str:
+    """Return who holds the leases of this process; where others have some too, it begins with the home it lives in."""
+    process = f"{os.uname().nodename}:{os.getpid()}:{new_id()}"
+    return f"{lock.home(new_id())}:{process}" if database.shared else process
 
 
 def _refuse_another_workspace(new: Config, old: Config) -> None:

@@ -436,6 +436,24 @@ class OtelConfig(Table):
     """Whether prompts, answers, arguments and results go along."""
 
 
+def _database(value: Any) -> Any:
+    if isinstance(value, str) and not re.match(r"postgres(ql)?://\S", value):
+        raise Wrong('expected the address of a PostgreSQL database, like "postgresql://agentd@db.example/agentd"')
+    return value
+
+
+class StoreConfig(Table):
+    """Where the journal and memory are: by default in agentd.db in the state folder. Takes a restart."""
+
+    url: Annotated[SecretStr, BeforeValidator(_database)] | None = None
+    """A PostgreSQL database (13 or later), which several daemons may share; as libpq reads it. With a password in it
+    only if this file is yours alone (0600); libpq finds one in ~/.pgpass and PGPASSWORD too."""
+    url_file: Name | None = None
+    """A file that holds the URL (yours, 0600)."""
+    url_env: Name | None = None
+    """An environment variable that holds the URL."""
+
+
 class KeepConfig(Table):
     """How long history stays; the last ten runs of a routine stay whatever their age."""
 
@@ -515,6 +533,7 @@ class Config(Table):
     listen: ListenConfig = ListenConfig()
     log: LogConfig = LogConfig()
     otel: OtelConfig = OtelConfig()
+    store: StoreConfig = StoreConfig()
     keep: KeepConfig = KeepConfig()
     memory: MemoryConfig = MemoryConfig()
 
@@ -651,6 +670,29 @@ class Config(Table):
             raise ConfigError(Fault(file=file, key=f"{key}.api_key_env", found="", problem=problem, hint=hint))
         return None
 
+    def store_url(self, env: Mapping[str, str]) -> str:
+        """Return the URL of the database; "" for the file in the state folder; ConfigError if it cannot be had."""
+        store, file = self.store, display(self.file)
+        if store.url_file:
+            path = self.folder / Path(store.url_file).expanduser()
+            _refuse_if_open(path, file, "store.url_file")
+            url = _key_in(path, file, "store.url_file").get_secret_value()
+        elif store.url_env:
+            url = env.get(store.url_env, "").strip()
+            if not url:
+                problem, hint = "the environment variable it names is not set", "export it where agentd starts"
+                raise ConfigError(Fault(file=file, key="store.url_env", found="", problem=problem, hint=hint))
+        else:
+            url = store.url.get_secret_value() if store.url else ""
+            if re.match(r"[a-z]+://[^/@]*:[^/@]+@|.*[?&]password=", url):
+                _refuse_if_open(self.file, file, "store.url")
+        try:
+            _database(url or "postgresql://-")
+        except Wrong as wrong:
+            key = "store.url_file" if store.url_file else "store.url_env"
+            raise ConfigError(Fault(file=file, key=key, found="", problem=str(wrong), hint=wrong.hint)) from None
+        return url
+
     def hooks_secret(self) -> SecretStr | None:
         """Return the secret that webhooks are signed with; None if they need no signature; ConfigError."""
         if self.hooks.secret_file is None:
@@ -728,6 +770,12 @@ def _leaves(table: Json, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
             yield from _leaves(value, (*above, key))
         else:
             yield (*above, key), value
+
+
+def _one_database(config: Config) -> Iterator[Conflict]:
+    store = config.store
+    if sum(given is not None for given in (store.url, store.url_file, store.url_env)) > 1:
+        yield Conflict("store", "url, url_file and url_env exclude each other", hint="keep one of them")
 
 
 def _known_provider(config: Config) -> Iterator[Conflict]:
@@ -872,6 +920,7 @@ RULES = (
     Rule(("search.kind", "search.base_url"), _search_complete),
     Rule(("incidents.to", "targets.*"), _alerts_go_somewhere),
     Rule(("providers.*.kind", "providers.*.options"), _options_of_others),
+    Rule(("store.url", "store.url_file", "store.url_env"), _one_database),
     Rule(("memory.embedder", "memory.model", "memory.base_url", "memory.model_file"), _embedder_complete),
 )
 

@@ -378,7 +378,10 @@ def backup(options: argparse.Namespace) -> int:
     from daemon.backup import backup as copy
     from daemon.control.bar import bar
 
-    size = copy(_state(options), options.file.absolute(), _config_if_any(options), progress=bar("copying"))
+    config = _config_if_any(options)
+    if config and config.store_url(os.environ):
+        raise Refused("the journal is in PostgreSQL: pg_dump takes a backup of it, whatever agentd does meanwhile")
+    size = copy(_state(options), options.file.absolute(), config, progress=bar("copying"))
     _say(f"wrote {options.file}, {size / 1e6:.1f} MB; `agentctl restore {options.file}` puts it back")
     return 0
 

@@ -49,7 +49,9 @@ class Upkeep:
             await asyncio.sleep(DAY)
 
     async def examine(self) -> None:
-        """Say so if the database is damaged; a person has to restore a backup then."""
+        """Say so if the database is damaged; a person has to restore a backup then. A server looks after its own."""
+        if self._database.shared:
+            return
         verdict = await asyncio.to_thread(verdict_on, self._database.path)
         if verdict != "ok":
             problem = f"{self._database.path} is damaged: {verdict}; stop agentd and restore a backup"

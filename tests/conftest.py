@@ -10,6 +10,7 @@ import pytest
 from freezegun import freeze_time
 
 from tests.clockwork import House
+from tests.postgres import Server, make_template
 from tests.replaying import all_identical_at
 from tests.story import Home
 
@@ -26,6 +27,25 @@ def tmp_path(tmp_path):
         folder.chmod(folder.stat().st_mode | 0o011)
         folder = folder.parent
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A PostgreSQL server with a database of our tables, to be copied; one for all tests of this process."""
+    server = Server()
+    try:
+        server.template = make_template(server)
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def postgres_url(postgres):
+    """The URL of a database with our tables and nothing in them."""
+    name = postgres.create(postgres.template)
+    yield postgres.url(name)
+    postgres.drop(name)
 
 
 @pytest.fixture

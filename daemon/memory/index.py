@@ -17,27 +17,17 @@ from datetime import date
 from functools import lru_cache
 from typing import NamedTuple
 
+from daemon.memory import fulltext
+from daemon.memory.fulltext import Document
 from daemon.memory.tokens import VERSION, index_text
 from daemon.store.rows import moment
 
-# How much a word counts that stands in the text itself, the two before, the two after, the speaker's name, the date.
-# What was said before explains a text more than what was said after it (measured on LoCoMo, harmless on CMRC 2018).
-WEIGHTS = (1.0, 0.35, 0.2, 0.5, 0.5)
 _REACH = 2
 _CONTEXT_CHARACTERS = 400
-
-# As in store/sql/002_memory.sql; a test holds them equal.
-CREATE = """
-CREATE VIRTUAL TABLE memory_fts USING fts5 (
-    body, earlier, later, who, date,
-    content = '', tokenize = 'porter unicode61 remove_diacritics 2'
-)
-"""
 
 _STATE = "memory.index"
 _BATCH = 500  # segments: about 50 ms
 _PROBES = 24
-_MERGED = 200  # pages written by a part of a merge
 
 # English whatever the locale, unlike strftime's.
 _MONTHS = (
@@ -45,17 +35,6 @@ _MONTHS = (
     *("july", "august", "september", "october", "november", "december"),
 )
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-
-
-class Document(NamedTuple):
-    """One row of the index."""
-
-    id: int
-    body: str
-    earlier: str
-    later: str
-    who: str
-    date: str
 
 
 class Indexable(NamedTuple):
@@ -134,35 +113,17 @@ def begin(connection: sqlite3.Connection) -> bool:
     It has to come before any other write: what was put in by other rules cannot be taken out by ours.
     """
     if state(connection).version != VERSION:
-        connection.execute("INSERT INTO memory_fts (memory_fts) VALUES ('delete-all')")
+        fulltext.of(connection).clear(connection)
         _keep_state(connection, _nothing_done(connection))
     return not state(connection).whole
 
 
 def renew(connection: sqlite3.Connection) -> None:
     """Put an empty index in the place of one that is damaged or gone; to be run outside any transaction."""
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("DROP TABLE IF EXISTS memory_fts")
-        connection.execute("COMMIT")
-    except sqlite3.Error:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        _cut_out(connection)
-    connection.execute("BEGIN IMMEDIATE")
-    connection.execute(CREATE)
+    fulltext.of(connection).renew(connection)
+    connection.execute("BEGIN")
     _keep_state(connection, _nothing_done(connection))
     connection.execute("COMMIT")
-
-
-def _cut_out(connection: sqlite3.Connection) -> None:
-    """Remove the index where even dropping it fails: its tables leave the schema, their pages are left behind."""
-    connection.execute("PRAGMA writable_schema = ON")
-    try:
-        connection.execute("DELETE FROM sqlite_master WHERE name = 'memory_fts' OR name GLOB 'memory_fts_*'")
-    finally:
-        connection.execute("PRAGMA writable_schema = RESET")
-    connection.execute("VACUUM")
 
 
 def _nothing_done(connection: sqlite3.Connection) -> State:
@@ -190,7 +151,7 @@ def rebuild_some(connection: sqlite3.Connection) -> bool:
 
 def _items_after(connection: sqlite3.Connection, found: State) -> int:
     rows = connection.execute(
-        "SELECT id, key, text, updated FROM memory_item WHERE id > ? AND id <= ? AND indexed ORDER BY id LIMIT ?",
+        "SELECT id, key, text, updated FROM memory_item WHERE id > ? AND id <= ? AND indexed = 1 ORDER BY id LIMIT ?",
         (found.low_item, found.high_item, _BATCH),
     ).fetchall()
     _insert(connection, (_of_item(*row) for row in rows))
@@ -210,24 +171,16 @@ def _runs_after(connection: sqlite3.Connection, found: State) -> int:
 
 
 def merge_some(connection: sqlite3.Connection, first: bool) -> bool:
-    """Do a part of what makes the index one tree, in which nothing deleted is left; tell whether there was none.
-
-    https://sqlite.org/fts5.html#the_merge_command: a negative number begins it, positive ones go on.
-    """
-    before = connection.total_changes
-    connection.execute(
-        "INSERT INTO memory_fts (memory_fts, rank) VALUES ('merge', ?)", (-_MERGED if first else _MERGED,)
-    )
-    return connection.total_changes - before < 2
+    """Do a part of what leaves nothing deleted in the index; tell whether there was nothing to do."""
+    return fulltext.of(connection).merge_some(connection, first)
 
 
 def faults(connection: sqlite3.Connection) -> list[str]:
     """Return what is wrong with the index, by its own check and by counting; it reads all of it."""
     found = state(connection)
-    connection.execute("INSERT INTO memory_fts (memory_fts) VALUES ('integrity-check')")
-    (indexed,) = connection.execute("SELECT count(*) FROM memory_fts_docsize").fetchone()
+    indexed = fulltext.of(connection).check(connection)
     (texts,) = connection.execute(
-        "SELECT (SELECT count(*) FROM memory_item WHERE indexed AND NOT (id > ? AND id <= ?)) + (SELECT count(*)"
+        "SELECT (SELECT count(*) FROM memory_item WHERE indexed = 1 AND NOT (id > ? AND id <= ?)) + (SELECT count(*)"
         " FROM memory_segment WHERE superseded IS NULL AND NOT (memory_run > ? AND memory_run <= ?))",
         (found.low_item, found.high_item, found.low, found.high),
     ).fetchone()
@@ -246,7 +199,7 @@ def probe(connection: sqlite3.Connection) -> list[str]:
         )
     wanted = {id_: text for id_, run, text in rows if found.holds_run(run)}
     items = connection.execute(
-        "SELECT -id, id, text FROM memory_item WHERE indexed ORDER BY id DESC LIMIT ?", (_PROBES,)
+        "SELECT -id, id, text FROM memory_item WHERE indexed = 1 ORDER BY id DESC LIMIT ?", (_PROBES,)
     )
     wanted |= {id_: text for id_, item, text in items if found.holds_item(item)}
     lost = [id_ for id_, text in wanted.items() if not _holds(connection, id_, text)]
@@ -255,9 +208,7 @@ def probe(connection: sqlite3.Connection) -> list[str]:
 
 def _holds(connection: sqlite3.Connection, id_: int, text: str) -> bool:
     words = [word for word in index_text(text).split() if word.isalnum()][:3]
-    match = " AND ".join(f'body : "{word}"' for word in words)
-    query = "SELECT 1 FROM memory_fts WHERE memory_fts MATCH ? AND rowid = ?"
-    return not words or connection.execute(query, (match, id_)).fetchone() is not None
+    return not words or fulltext.of(connection).holds(connection, id_, words)
 
 
 def documents(rows: Sequence[Indexable], wanted: Container[int]) -> Iterator[Document]:
@@ -327,14 +278,8 @@ def _words_of(day: date) -> str:
 
 
 def _insert(connection: sqlite3.Connection, rows: Iterable[Document]) -> None:
-    connection.executemany(
-        "INSERT INTO memory_fts (rowid, body, earlier, later, who, date) VALUES (?, ?, ?, ?, ?, ?)", rows
-    )
+    fulltext.of(connection).insert(connection, rows)
 
 
 def _delete(connection: sqlite3.Connection, rows: Iterable[Document]) -> None:
-    connection.executemany(
-        "INSERT INTO memory_fts (memory_fts, rowid, body, earlier, later, who, date)"
-        " VALUES ('delete', ?, ?, ?, ?, ?, ?)",
-        rows,
-    )
+    fulltext.of(connection).delete(connection, rows)

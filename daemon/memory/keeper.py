@@ -84,6 +84,8 @@ class Keeper:
 
 def _tidy(connection: sqlite3.Connection) -> None:
     """https://sqlite.org/pragma.html#pragma_optimize; a log that grew while somebody read long is cut."""
+    if not isinstance(connection, sqlite3.Connection):
+        return  # a server does so by itself
     connection.execute("PRAGMA analysis_limit = 400")
     connection.execute("PRAGMA optimize")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

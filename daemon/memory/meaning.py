@@ -150,7 +150,7 @@ def _lacking(connection: sqlite3.Connection, model: str, done: int, below: int) 
     """Return some texts without a vector: items first, then the newest segments."""
     found = [
         *connection.execute(
-            f"{_ITEM} AS i WHERE indexed AND NOT EXISTS"  # noqa: S608
+            f"{_ITEM} AS i WHERE indexed = 1 AND NOT EXISTS"  # noqa: S608
             " (SELECT 1 FROM memory_embedding WHERE model = ? AND id = -i.id) LIMIT ?",
             (model, BATCH),
         )
@@ -165,6 +165,6 @@ def _lacking(connection: sqlite3.Connection, model: str, done: int, below: int) 
 
 
 def _text_of(connection: sqlite3.Connection, id_: int) -> _Text | None:
-    query = f"{_ITEM} WHERE id = ? AND indexed" if id_ < 0 else f"{_SEGMENT} WHERE id = ? AND superseded IS NULL"
+    query = f"{_ITEM} WHERE id = ? AND indexed = 1" if id_ < 0 else f"{_SEGMENT} WHERE id = ? AND superseded IS NULL"
     row = connection.execute(query, (abs(id_),)).fetchone()
     return _Text(*row) if row else None

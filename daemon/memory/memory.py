@@ -138,7 +138,7 @@ class Memory:
 
     async def mirrored(self) -> list[Item]:
         """Return what a person may want to have before their eyes: core and pinned items."""
-        found = await self.shelf.read(lambda each: rows.items_in(each, "category = 'core' OR pinned ORDER BY id"))
+        found = await self.shelf.read(lambda each: rows.items_in(each, "category = 'core' OR pinned = 1 ORDER BY id"))
         return [item_of(row) for row in found]
 
     async def demote(self, key: str) -> None:

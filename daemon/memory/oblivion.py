@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from hashlib import blake2b
 
-from daemon.memory import index, rows, tokens, vectors
+from daemon.memory import fulltext, index, rows, tokens, vectors
 from daemon.memory.pieces import split
 from daemon.store.rows import clean, stamp
 
 # What is known from the start comes back at the next one: a wish that does not name it does not mean it.
 SEEDS = "agentd:"
+
+_NO_SEED = "pinned = 0 AND substr(key, 1, ?) <> ?"
 
 _LOOK = 5_000  # texts
 
@@ -47,11 +49,11 @@ def items(
         for run in runs:
             found |= {item.key: item for item in rows.items_in(connection, "run_id = ?", (run,))}
     else:
-        found = {item.key: item for item in rows.items_in(connection, "NOT pinned AND key NOT GLOB ?", (f"{SEEDS}*",))}
+        found = {item.key: item for item in rows.items_in(connection, _NO_SEED, (len(SEEDS), SEEDS))}
     if query is not None:
         says = holds_all_words(query)
         if key is None and runs is None:
-            found |= {item.key: item for item in rows.items_in(connection, "pinned")}
+            found |= {item.key: item for item in rows.items_in(connection, "pinned = 1")}
         found = {item.key: item for item in found.values() if says(f"{item.key}\n{item.text}")}
     if before is not None:
         found = {item.key: item for item in found.values() if item.updated < stamp(before)}
@@ -66,13 +68,7 @@ def runs_that_say(connection: sqlite3.Connection, query: str) -> list[str]:
     terms = tokens.query(query).terms
     if not terms:
         return []
-    match = "body : (" + " AND ".join(tokens.any_of([term]) for term in terms) + ")"
-    found = connection.execute(
-        "SELECT DISTINCT r.run_id FROM memory_fts f JOIN memory_segment s ON s.id = f.rowid"
-        " JOIN memory_run r ON r.id = s.memory_run WHERE memory_fts MATCH ?",
-        (match,),
-    )
-    speaking = [run for (run,) in found]
+    speaking = fulltext.of(connection).runs_saying(connection, terms)
     # what was superseded is in no index
     says = holds_all_words(query)
     rest = connection.execute(

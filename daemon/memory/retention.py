@@ -51,7 +51,7 @@ def retain_some(connection: sqlite3.Connection, wanted: Retention, now: datetime
 
 def _drop_items(connection: sqlite3.Connection, category: str, before: int) -> bool:
     old = rows.items_in(
-        connection, "category = ? AND updated < ? AND NOT pinned ORDER BY id LIMIT ?", (category, before, _BATCH)
+        connection, "category = ? AND updated < ? AND pinned = 0 ORDER BY id LIMIT ?", (category, before, _BATCH)
     )
     for item in old:
         rows.drop_item(connection, item.key)

@@ -22,10 +22,9 @@ from datetime import datetime
 from math import log1p
 from typing import NamedTuple
 
-from daemon.memory import tokens, vectors
+from daemon.memory import fulltext, tokens, vectors
 from daemon.memory.alike import Folder
 from daemon.memory.answers import looks_like_answer
-from daemon.memory.index import WEIGHTS
 from daemon.memory.texts import Text, by_ids
 from daemon.memory.times import Span, span
 from daemon.models import SegmentType
@@ -33,10 +32,6 @@ from daemon.store.rows import clean, stamp
 
 # More candidates than these change nothing in the first ten.
 POOL = 64
-
-# Below so many texts every question is answered within milliseconds. Above, so many may be weighed: 20 ms.
-SMALL, BUDGET = 50_000, 20_000
-_SAMPLE = 5_000
 
 _EXACT = 2.0
 _RUN = 0.15
@@ -53,10 +48,6 @@ _WHEN = 0.3
 _MEANING = 0.35
 _TELLS_LESS: dict[str, float] = {SegmentType.TOOL_CALL: 0.2, SegmentType.TOOL_RESULT: 0.1, SegmentType.REASONING: 0.1}
 
-_SCORED = f"SELECT rowid, -bm25(memory_fts, {', '.join(map(str, WEIGHTS))}) AS score FROM memory_fts"  # noqa: S608
-_BEST = "ORDER BY score DESC, abs(rowid) DESC LIMIT ?"  # of equals the later: items are known by their negative ids
-_SEARCH = f"{_SCORED} WHERE memory_fts MATCH ? {_BEST}"
-_SEARCH_WITHIN = f"{_SCORED} WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ? {_BEST}"
 _LATEST_WITHIN = (
     "SELECT id FROM memory_segment WHERE id BETWEEN ? AND ? AND superseded IS NULL"
     " AND type IN ('user_message', 'response', 'summary') ORDER BY id DESC LIMIT ?"
@@ -66,9 +57,6 @@ _IDS_OF_RUNS = (
     "SELECT (SELECT min(id) FROM memory_segment WHERE memory_run = ?),"
     " (SELECT max(id) FROM memory_segment WHERE memory_run = ?)"
 )
-# Two questions in one: asked together, SQLite would read the whole table for them.
-_ENDS = "SELECT (SELECT min(id) FROM memory_fts_docsize), (SELECT max(id) FROM memory_fts_docsize)"
-_COUNT = "SELECT count(*) FROM memory_fts WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ?"
 
 
 class Hit(NamedTuple):
@@ -129,46 +117,16 @@ def fused(found: Sequence[Sequence[Hit]], limit: int) -> list[Hit]:
 
 def _proposed(connection: sqlite3.Connection, query: tokens.Query, pool: int, when: Span | None) -> dict[int, float]:
     """Return what the index finds, with its score; of the time the question speaks of, some in any case."""
-    match = expression(connection, query.terms)
-    scores: dict[int, float] = dict(connection.execute(_SEARCH, (match, pool)).fetchall())
+    found = fulltext.of(connection)
+    scores = found.best(connection, query.terms, pool)
     if when:
         first, last = connection.execute(_RUNS_WITHIN, (stamp(when.begin), stamp(when.end))).fetchone()
         within = connection.execute(_IDS_OF_RUNS, (first, last)).fetchone()
         if within[0] is not None:
-            scores |= dict(connection.execute(_SEARCH_WITHIN, (tokens.any_of(query.terms), *within, POOL)).fetchall())
+            scores |= found.best_within(connection, query.terms, within[0], within[1], POOL)
             for (id_,) in connection.execute(_LATEST_WITHIN, (*within, POOL // 4)):
                 scores.setdefault(id_, 0.0)
     return scores
-
-
-def expression(
-    connection: sqlite3.Connection, terms: Sequence[str], *, small: int = SMALL, budget: int = BUDGET
-) -> str:
-    """Return what to ask the index: any of the terms; in a big store the rare ones choose what all of them weigh.
-
-    Leaving frequent terms out altogether would cost recall; this costs hardly any, and saves most of the time.
-    """
-    frequencies = _frequencies(connection, terms, small)
-    if sum(frequencies.values()) <= 2 * budget:
-        return tokens.any_of(terms)
-    rare: list[str] = []
-    for term in sorted(terms, key=lambda term: frequencies[term]):
-        if rare and sum(frequencies[each] for each in (*rare, term)) > budget:
-            break
-        rare.append(term)
-    return f"({tokens.any_of(rare)}) AND ({tokens.any_of(terms)})"
-
-
-def _frequencies(connection: sqlite3.Connection, terms: Sequence[str], small: int) -> dict[str, int]:
-    """Estimate in how many texts each term stands, from the newest ones; of a small store nothing has to be known."""
-    low, high = connection.execute(_ENDS).fetchone()
-    size = (high or 0) - (low or 0)
-    if size <= small:
-        return dict.fromkeys(terms, 0)
-    reach = min(size, _SAMPLE)
-    sample = (high - reach, high) if high > -low else (low, low + reach)  # of segments or of items: where most are
-    counts = {term: connection.execute(_COUNT, (tokens.any_of([term]), *sample)).fetchone()[0] for term in terms}
-    return {term: count * size // reach for term, count in counts.items()}
 
 
 def _weighed(

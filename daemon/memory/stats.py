@@ -19,7 +19,7 @@ def counts(connection: sqlite3.Connection) -> Json:
     done = {} if state.whole else {"runs": state.low, "of": max(state.high, last_run)}
     return {
         "items": dict(connection.execute("SELECT category, count(*) FROM memory_item GROUP BY category")),
-        "pinned": one("SELECT count(*) FROM memory_item WHERE pinned"),
+        "pinned": one("SELECT count(*) FROM memory_item WHERE pinned = 1"),
         "runs": one("SELECT count(*) FROM memory_run"),
         "texts": one("SELECT count(*) FROM memory_segment"),
         "superseded": one("SELECT count(*) FROM memory_segment WHERE superseded IS NOT NULL"),

@@ -7,20 +7,13 @@ store/sql/002_memory.sql, and a test holds the two declarations equal. The index
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from sqlalchemy import BigInteger, Index, Integer, LargeBinary, MetaData, Text, text
-from sqlmodel import Field, SQLModel
+from sqlalchemy import Index, LargeBinary, MetaData
+from sqlmodel import SQLModel
 
-from daemon.store.tables import Flag, Moment
-
-_Digest = BigInteger().with_variant(Integer(), "sqlite")
-
-
-def _column(type_: Any, written: str | None = None, **more: Any) -> Any:
-    """Return a field whose column has this type, and a default `written` in the database."""
-    kwargs = {} if written is None else {"server_default": text(written)}
-    return Field(sa_type=type_, sa_column_kwargs=kwargs, **more)
+from daemon.store.tables import Flag, Long, Moment, Words, where
+from daemon.store.tables import column as _column
 
 
 class Table(SQLModel):
@@ -35,15 +28,15 @@ class ItemRow(Table, table=True):
     __tablename__ = "memory_item"
     __table_args__ = (Index("memory_item_category", "category", "updated"), {"sqlite_autoincrement": True})
 
-    id: int | None = _column(Integer, primary_key=True, default=None)
-    key: str = _column(Text, unique=True)
-    category: str = _column(Text)
-    run_id: str | None = _column(Text, default=None)
+    id: int | None = _column(Long, primary_key=True, default=None)
+    key: str = _column(Words, unique=True)
+    category: str = _column(Words)
+    run_id: str | None = _column(Words, default=None)
     tainted: bool = _column(Flag, "0", default=False)
     pinned: bool = _column(Flag, "0", default=False)
     created: datetime = _column(Moment)
     updated: datetime = _column(Moment)
-    text: str = _column(Text)
+    text: str = _column(Words)
     indexed: bool = _column(Flag, "1", default=True)
 
 
@@ -57,11 +50,11 @@ class MemoryRunRow(Table, table=True):
         {"sqlite_autoincrement": True},
     )
 
-    id: int | None = _column(Integer, primary_key=True, default=None)
-    run_id: str = _column(Text, unique=True)
-    routine: str = _column(Text)
-    goal: str = _column(Text)
-    status: str = _column(Text)
+    id: int | None = _column(Long, primary_key=True, default=None)
+    run_id: str = _column(Words, unique=True)
+    routine: str = _column(Words)
+    goal: str = _column(Words)
+    status: str = _column(Words)
     started: datetime = _column(Moment)
     ended: datetime = _column(Moment)
 
@@ -72,24 +65,24 @@ class SegmentRow(Table, table=True):
     __tablename__ = "memory_segment"
     __table_args__ = (
         Index("memory_segment_place", "memory_run", "iteration", "segment", "part", unique=True),
-        Index("memory_segment_digest", "digest", sqlite_where=text("superseded IS NULL")),
-        Index("memory_segment_superseded", "superseded", sqlite_where=text("superseded IS NOT NULL")),
+        Index("memory_segment_digest", "digest", **where("superseded IS NULL")),
+        Index("memory_segment_superseded", "superseded", **where("superseded IS NOT NULL")),
         {"sqlite_autoincrement": True},
     )
 
-    id: int | None = _column(Integer, primary_key=True, default=None)
-    memory_run: int = _column(Integer, foreign_key="memory_run.id", ondelete="CASCADE")
-    iteration: int = _column(Integer)
-    segment: int = _column(Integer)
-    part: int = _column(Integer, "0", default=0)
-    type: str = _column(Text)
+    id: int | None = _column(Long, primary_key=True, default=None)
+    memory_run: int = _column(Long, foreign_key="memory_run.id", ondelete="CASCADE")
+    iteration: int = _column(Long)
+    segment: int = _column(Long)
+    part: int = _column(Long, "0", default=0)
+    type: str = _column(Words)
     at: datetime = _column(Moment)
-    who: str = _column(Text, "''", default="")
+    who: str = _column(Words, "''", default="")
     asks: bool = _column(Flag, "0", default=False)
     tainted: bool = _column(Flag, "0", default=False)
-    digest: int = _column(_Digest)
-    superseded: int | None = _column(Integer, default=None, foreign_key="memory_segment.id", ondelete="SET NULL")
-    text: str = _column(Text)
+    digest: int = _column(Long)
+    superseded: int | None = _column(Long, default=None, foreign_key="memory_segment.id", ondelete="SET NULL")
+    text: str = _column(Words)
 
 
 class EmbeddingRow(Table, table=True):
@@ -97,8 +90,8 @@ class EmbeddingRow(Table, table=True):
 
     __tablename__ = "memory_embedding"
 
-    model: str = _column(Text, primary_key=True)
-    id: int = _column(Integer, primary_key=True)
+    model: str = _column(Words, primary_key=True)
+    id: int = _column(Long, primary_key=True)
     signs: bytes = _column(LargeBinary)
     vector: bytes = _column(LargeBinary)
 
@@ -108,8 +101,8 @@ class TombstoneRow(Table, table=True):
 
     __tablename__ = "memory_tombstone"
 
-    id: int | None = _column(Integer, primary_key=True, default=None)
+    id: int | None = _column(Long, primary_key=True, default=None)
     at: datetime = _column(Moment)
-    kind: str = _column(Text)
-    run_id: str | None = _column(Text, default=None)
-    digest: str = _column(Text)
+    kind: str = _column(Words)
+    run_id: str | None = _column(Words, default=None)
+    digest: str = _column(Words)

@@ -84,7 +84,7 @@ def all_signs(connection: sqlite3.Connection, model: str) -> dict[int, int]:
     """Return the signs of every item and of the newest segments."""
     rows = connection.execute(
         "SELECT id, signs FROM memory_embedding WHERE model = ? AND id < 0 UNION ALL SELECT * FROM (SELECT id, signs"
-        " FROM memory_embedding WHERE model = ? AND id > 0 ORDER BY id DESC LIMIT ?)",
+        " FROM memory_embedding WHERE model = ? AND id > 0 ORDER BY id DESC LIMIT ?) AS newest",
         (model, model, MOST),
     )
     return {id_: int.from_bytes(blob, "big") for id_, blob in rows}

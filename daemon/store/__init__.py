@@ -1,7 +1,8 @@
-"""The record: one SQLite database in the state folder, written by one thread.
+"""The record: one SQLite database in the state folder, written by one thread, or a PostgreSQL server's.
 
-In this room: the database and its writer (database.py over connection.py); the journal (journal.py) of slots, runs,
-steps, deliveries and incidents (slots.py, runs.py, outbox.py, incidents.py) and the seam for another one (runstore.py);
+In this room: the database and its writer (database.py over connection.py; postgres/ where `[store] url` says so:
+opening.py); the journal (journal.py) of slots, runs, steps, deliveries and incidents (slots.py, runs.py, outbox.py,
+incidents.py) and what a run needs of it (runstore.py);
 the tables (sql/, tables.py); the lock on the state folder (lock.py).
 Not in this room: when a slot is due, what a run does, how a report is sent, what memory keeps.
 """
@@ -10,6 +11,7 @@ from daemon.store.database import Database
 from daemon.store.incidents import Alerting
 from daemon.store.journal import Claim, Journal, RoutineState, SlotRow, Streak, Told
 from daemon.store.lock import StateLock, lock_state
+from daemon.store.opening import open_database
 
 __all__ = [
     "Alerting",
@@ -22,4 +24,5 @@ __all__ = [
     "Streak",
     "Told",
     "lock_state",
+    "open_database",
 ]

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from daemon.store.connection import explain, open_reader, open_writer
 
@@ -34,8 +34,12 @@ READERS = 2  # reads are short; a second one keeps `list` from queuing behind a 
 class Database:
     """Write through one thread, read through others; to be used from the event loop that opened it."""
 
+    shared: ClassVar[bool] = False
+    """Whether other processes write it as well (postgres/database.py)."""
+
     def __init__(self, path: Path, migrations: Path, loop: asyncio.AbstractEventLoop) -> None:
         self.path = path
+        self.place = f"{path} (SQLite)"
         self._migrations = migrations
         self._loop = loop
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
@@ -126,7 +130,7 @@ class Database:
 
     def _write_forever(self) -> None:
         try:
-            connection = open_writer(self.path, self._migrations)
+            connection = self._open_writer()
         except BaseException as error:  # noqa: BLE001  carried to whoever awaits open()
             self._answer([(self._opened, None, error)])
             return
@@ -152,8 +156,14 @@ class Database:
             self._asked.put(None)
         for reader in self._readers:
             reader.join()
-        connection.close()
+        self._close_writer(connection)
         self._answer([(self._closed, None, None)])
+
+    def _open_writer(self) -> sqlite3.Connection:
+        return open_writer(self.path, self._migrations)
+
+    def _close_writer(self, connection: sqlite3.Connection) -> None:
+        connection.close()
 
     def _commit(self, connection: sqlite3.Connection, batch: Sequence[_Item]) -> list[_Outcome]:
         try:
@@ -213,17 +223,22 @@ class Database:
             result: Any = None
             error: BaseException | None = None
             try:
-                connection = connection or open_reader(self.path)
+                connection = connection or self._open_reader()
                 result = self._read(connection, work)
             except BaseException as caught:  # noqa: BLE001  carried to whoever awaits it
-                error = explain(caught, self.path)
+                error = self._explain(caught)
             self._answer([(future, result, error)])
             del item, work, future, result, error  # what was found may be big, and the next question far off
         if connection is not None:
             connection.close()
 
-    @staticmethod
-    def _read(connection: sqlite3.Connection, work: Work[T]) -> T:
+    def _open_reader(self) -> sqlite3.Connection:
+        return open_reader(self.path)
+
+    def _explain(self, error: BaseException) -> BaseException:
+        return explain(error, self.path)
+
+    def _read(self, connection: sqlite3.Connection, work: Work[T]) -> T:
         connection.execute("BEGIN")
         try:
             return work(connection)

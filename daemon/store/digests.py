@@ -14,8 +14,9 @@ from daemon.values import dataclass
 _MARK = "digest"
 # `created` is what the index knows; a run that took days is told with the day it began.
 _RUNS = """
-SELECT routine, count(*), sum(silent OR status = 'skipped'), sum(status IN ('failed', 'timed_out', 'interrupted')),
-    sum(status IN ('queued', 'running', 'waiting'))
+SELECT routine, count(*), count(CASE WHEN silent = 1 OR status = 'skipped' THEN 1 END),
+    count(CASE WHEN status IN ('failed', 'timed_out', 'interrupted') THEN 1 END),
+    count(CASE WHEN status IN ('queued', 'running', 'waiting') THEN 1 END)
 FROM run WHERE created >= ? AND created < ? GROUP BY routine ORDER BY routine
 """
 _MISSED = """

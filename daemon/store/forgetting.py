@@ -24,6 +24,12 @@ NOWHERE = "forgotten"
 # What stands beside the steps of a run, by the number it has here: what a person was asked, what no model has seen.
 _BESIDE = {-2: ("approval", "request"), -3: ("quarantine", "body")}
 
+# Where words of people, models and tools stand.
+_SAID = (
+    *("run", "step", "input", "told", "approval", "quarantine", "definition", "meta", "outbox"),
+    *("memory_run", "memory_item", "memory_segment", "memory_embedding", "memory_fts"),
+)
+
 _ENDED = tuple(status.value for status in Status if status.ended)
 
 
@@ -149,6 +155,9 @@ def wipe(connection: sqlite3.Connection) -> None:
 
     Free pages and the gaps in pages go with VACUUM, what the log holds of both with the checkpoint.
     """
+    if not isinstance(connection, sqlite3.Connection):
+        connection.execute(f"VACUUM (FULL) {', '.join(_SAID)}")  # its log and its backups are the server's own affair
+        return
     (kept,) = connection.execute("PRAGMA temp_store").fetchone()
     connection.execute("PRAGMA temp_store = FILE")  # the copy is as big as the database: not into memory
     try:

@@ -38,6 +38,15 @@ class StateLock:
             os.close(self._descriptor)
             self._descriptor = None
 
+    def home(self, new: str) -> str:
+        """Return the name by which other machines know this folder: `new` if it has none yet."""
+        path = self.path.with_name("agentd.id")
+        with suppress(FileExistsError):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            os.write(descriptor, f"{new}\n".encode())
+            os.close(descriptor)
+        return path.read_text("utf-8").strip() or new
+
     def __enter__(self) -> Self:
         return self
 

@@ -39,6 +39,12 @@ def moment_or_none(value: int | None) -> datetime | None:
     return None if value is None else moment(value)
 
 
+def now_in(connection: object, ours: int) -> int:
+    """Return the moment by which leases are measured: that of the server that daemons share, else our own."""
+    there: int = getattr(connection, "now", ours)
+    return there
+
+
 def clean(text: str) -> str:
     """Return text that a database takes: half a surrogate pair, as odd file names yield, becomes `?`."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -14,7 +14,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from daemon.errors import DaemonError, Fenced, NotFound, Refused, StoreFull
 from daemon.models import MOVES, Json, Reason, Run, Status, Step, StepKind
@@ -25,12 +25,14 @@ from daemon.store.incidents import Alerting, Incidents
 from daemon.store.outbox import enqueue
 from daemon.store.rows import (
     AFTER_EVERY_ID,
+    MICROSECOND,
     RUN,
     SHORTEST_PART,
     STEP,
     clean_or_none,
     deflate,
     encode,
+    now_in,
     run_of,
     runs_in,
     stamp,
@@ -39,7 +41,7 @@ from daemon.store.rows import (
 )
 
 # Only stores that several daemons share ever look at it: here the lock on the state folder says who lives.
-LEASE = 60_000_000  # microseconds
+LEASE = timedelta(seconds=60)
 
 # Where a run may come from, by where it goes to.
 _BEFORE = {status: [source for source, targets in MOVES.items() if status in targets] for status in Status}
@@ -50,6 +52,12 @@ UPDATE run SET status = 'running', owner = ?, lease_until = ?, started = coalesc
 WHERE id = ? AND status = 'queued' AND (not_before IS NULL OR not_before <= ?)
 RETURNING {RUN}, steps
 """
+
+# Where daemons share a store, whoever did not renew the lease is taken for dead.
+_TAKE_OVER = _TAKE.replace(
+    "status = 'queued' AND (not_before IS NULL OR not_before <= ?)",
+    "(status = 'queued' AND (not_before IS NULL OR not_before <= ?) OR status = 'running' AND lease_until < ?)",
+)
 
 _GROW = """
 UPDATE run SET steps = steps + ?, barren = 0, active = coalesce(?, active), lease_until = ?
@@ -92,8 +100,11 @@ class Runs(Incidents):
         *,
         clock: Callable[[], datetime],
         alerting: Alerting = Alerting(),  # noqa: B008  frozen
+        lease: timedelta = LEASE,
     ) -> None:
+        """`lease`: how long a run stays its owner's who is not heard of, where several daemons share the store."""
         super().__init__(db, clock=clock)
+        self._lease = lease // MICROSECOND
         self.alerting = alerting
         self.when_ended: Callable[[Run], None] = lambda run: None
         """Is told of each end as soon as it is safe; whoever misses one finds it in the record."""
@@ -103,14 +114,20 @@ class Runs(Incidents):
     # --- living a run
 
     async def take(self, run_id: str, *, owner: str) -> Run | None:
-        """Make a queued run ours; None if it is not queued (any more) or not to be started yet."""
-        now = stamp(self._clock())
+        """Make a queued run ours; None if it is not queued (any more) or not to be started yet.
+
+        Where daemons share the store, also one whose owner let the lease run out.
+        """
+        now, shared = stamp(self._clock()), self._db.shared
 
         def work(connection: sqlite3.Connection) -> tuple[Run, int] | None:
-            row = connection.execute(_TAKE, (owner, now + LEASE, now, run_id, now)).fetchone()
+            there = now_in(connection, now)
+            values = (owner, there + self._lease, now, run_id, now)
+            row = connection.execute(_TAKE_OVER if shared else _TAKE, (*values, there) if shared else values).fetchone()
             return None if row is None else (run_of(row[:-1]), row[-1])
 
-        taken = await self._db.write(work)
+        # a server that crashes must not forget a fence: two owners would have the same
+        taken = await self._db.write(work, durable=shared)
         if taken is None:
             return None
         run, steps = taken
@@ -142,7 +159,9 @@ class Runs(Incidents):
         self._taken[run.id] = (run.fence, first + len(steps))
 
         def work(connection: sqlite3.Connection) -> list[Step]:
-            grown = connection.execute(_GROW, (len(steps), active, at + LEASE, run.id, run.fence, first))
+            grown = connection.execute(
+                _GROW, (len(steps), active, now_in(connection, at) + self._lease, run.id, run.fence, first)
+            )
             if grown.rowcount != 1:
                 raise _refusal(connection, run)
             connection.executemany(
@@ -229,14 +248,17 @@ class Runs(Incidents):
     async def recover(self, owner: str) -> list[Run]:
         """Queue the runs whose process died and return every queued run, oldest first.
 
-        To be called at start, under the lock on the state folder: it says that nobody else lives here. (`owner` is
-        for stores that several daemons share.)
+        To be called at start, under the lock on the state folder: it says that nobody else lives here. Where daemons
+        share the store, dead are those whose lease ran out, and those of our own home: what `owner` begins with.
         """
+        now, shared = stamp(self._clock()), self._db.shared
+        home = f"{owner.partition(':')[0]}:"
 
         def work(connection: sqlite3.Connection) -> list[Run]:
             connection.execute(
                 "UPDATE run SET status = 'queued', fence = fence + 1, owner = NULL, lease_until = NULL"
-                " WHERE status = 'running'"
+                f" WHERE status = 'running'{' AND (lease_until < ? OR substr(owner, 1, ?) = ?)' if shared else ''}",
+                (now_in(connection, now), len(home), home) if shared else (),
             )
             return runs_in(connection, "WHERE status = 'queued' ORDER BY id")
 

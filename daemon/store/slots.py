@@ -111,7 +111,7 @@ class Slots(Part):
             connection.executemany(
                 "INSERT INTO routine (name, schedule_key, baseline, paused, paused_why) VALUES (?, ?, ?,"
                 # after a restore even what is new stands still
-                " EXISTS (SELECT 1 FROM meta WHERE key = 'hold'), (SELECT value FROM meta WHERE key = 'hold'))"
+                " (SELECT count(*) FROM meta WHERE key = 'hold'), (SELECT value FROM meta WHERE key = 'hold'))"
                 " ON CONFLICT (name) DO UPDATE SET schedule_key = excluded.schedule_key, baseline = excluded.baseline",
                 [(name, key, now) for name, key in keys.items() if known.get(name) != key],
             )
@@ -128,7 +128,9 @@ class Slots(Part):
         """Let a routine go on from now, or `since`: what fell due until then stays past. NotFound."""
         now = stamp(self._clock())
         values = (stamp_or_none(since) or now, now, routine)
-        changes = "baseline = CASE WHEN paused THEN ? ELSE baseline END, forgiven = ?, paused = 0, paused_until = NULL"
+        changes = (
+            "baseline = CASE WHEN paused = 1 THEN ? ELSE baseline END, forgiven = ?, paused = 0, paused_until = NULL"
+        )
         await self._change(routine, f"{changes}, paused_why = NULL WHERE name = ?", values)
 
     async def let_go(self) -> None:

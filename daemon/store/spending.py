@@ -76,6 +76,7 @@ class Sum:
 
 _COLUMNS = "at, run_id, routine, provider, model, outcome, input, cache_read, cache_write, output, reasoning, cost"
 _INSERT = f"INSERT INTO spending ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_RESERVE = f"{_INSERT} RETURNING id"
 _UPDATE = (
     "UPDATE spending SET outcome = ?, input = ?, cache_read = ?, cache_write = ?, output = ?, reasoning = ?, cost = ?"
     " WHERE id = ?"
@@ -83,8 +84,8 @@ _UPDATE = (
 _QUARTER = 900_000_000  # microseconds
 _KEYS = {"routine": "routine", "model": "model", "day": "at"}
 _SUMS = (
-    "count(*), sum(outcome IN ('failed', 'unknown', 'asked')), sum(input), sum(cache_read), sum(cache_write),"
-    " sum(output), sum(reasoning), sum(cost), sum(cost IS NULL)"
+    "count(*), count(CASE WHEN outcome IN ('failed', 'unknown', 'asked') THEN 1 END), sum(input), sum(cache_read),"
+    " sum(cache_write), sum(output), sum(reasoning), sum(cost), count(*) - count(cost)"
 )
 
 
@@ -96,7 +97,8 @@ class Spending(Part):
         values = _values(spent)
 
         def work(connection: sqlite3.Connection) -> int:
-            return connection.execute(_INSERT, values).lastrowid or 0
+            (number,) = connection.execute(_RESERVE, values).fetchone()
+            return int(number)
 
         return await self._db.write(work)
 

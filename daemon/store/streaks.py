@@ -49,7 +49,7 @@ class Streaks(Part):
             "SELECT count(*) FROM run WHERE routine = ? AND created >= ?"
             " AND (status IN ('queued', 'running', 'waiting')"
             " OR EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id AND status IN ('delivered', 'pending'))"
-            " OR status = 'succeeded' AND NOT silent AND NOT EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id))"
+            " OR status = 'succeeded' AND silent = 0 AND NOT EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id))"
         )
 
         def work(connection: sqlite3.Connection) -> int:

@@ -10,15 +10,18 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from sqlalchemy import BigInteger, Dialect, Index, Integer, LargeBinary, MetaData, Text, text
+from sqlalchemy import BigInteger, Dialect, Double, Index, Integer, LargeBinary, MetaData, Text, text
 from sqlalchemy.types import REAL, TypeDecorator
 from sqlmodel import Field, SQLModel
 
 from daemon.models import Json
 from daemon.store.rows import decode, deflate, encode, moment, stamp
 
-# SQLite knows one INTEGER; elsewhere microseconds since 1970 need all eight bytes.
-_Long = BigInteger().with_variant(Integer(), "sqlite")
+# SQLite knows one INTEGER; elsewhere microseconds since 1970 need all eight bytes. Texts are compared by code point, as
+# SQLite does: ids and ranges of them need it.
+Long = BigInteger().with_variant(Integer(), "sqlite")
+Words = Text().with_variant(Text(collation="C"), "postgresql")
+Real: Any = REAL().with_variant(Double(), "postgresql")
 
 if TYPE_CHECKING:
     _Moments: TypeAlias = TypeDecorator[datetime]
@@ -31,7 +34,7 @@ else:
 class Moment(_Moments):
     """An instant, kept as microseconds since 1970 in UTC."""
 
-    impl = _Long
+    impl = Long
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
@@ -44,7 +47,7 @@ class Moment(_Moments):
 class Flag(_Flags):
     """Yes or no, kept as 1 or 0."""
 
-    impl = Integer
+    impl = Long
     cache_ok = True
 
     def process_bind_param(self, value: bool | None, dialect: Dialect) -> int | None:
@@ -57,7 +60,7 @@ class Flag(_Flags):
 class Options(_Objects):
     """A small JSON object, kept as text."""
 
-    impl = Text
+    impl = Words
     cache_ok = True
 
     def process_bind_param(self, value: Json | None, dialect: Dialect) -> str | None:
@@ -80,10 +83,19 @@ class Body(_Objects):
         return None if value is None else decode(value)
 
 
-def _column(type_: Any, written: str | None = None, **more: Any) -> Any:
+def column(type_: Any, written: str | None = None, **more: Any) -> Any:
     """Return a field whose column has this type, and a default `written` in the database."""
     kwargs = {} if written is None else {"server_default": text(written)}
-    return Field(sa_type=type_, sa_column_kwargs=kwargs, **more)
+    return Field(sa_type=_EVERYWHERE.get(type_, type_), sa_column_kwargs=kwargs, **more)
+
+
+_EVERYWHERE: dict[Any, Any] = {Integer: Long, Text: Words, REAL: Real}
+_column = column
+
+
+def where(condition: str) -> dict[str, Any]:
+    """Return what makes an index one of some rows."""
+    return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
 
 
 class Table(SQLModel):
@@ -184,8 +196,8 @@ class SlotRecord(Table, table=True):
 
     __tablename__ = "slot"
     __table_args__ = (
-        Index("slot_scheduled", "routine", "first", unique=True, sqlite_where=text("event IS NULL")),
-        Index("slot_event", "routine", "event", unique=True, sqlite_where=text("event IS NOT NULL")),
+        Index("slot_scheduled", "routine", "first", unique=True, **where("event IS NULL")),
+        Index("slot_event", "routine", "event", unique=True, **where("event IS NOT NULL")),
         Index("slot_routine", "routine", "last"),
         Index("slot_last", "last"),
         Index("slot_run", "run_id"),
@@ -257,7 +269,7 @@ class SpendingRow(Table, table=True):
     cache_write: int = _column(Integer, "0", default=0)
     output: int = _column(Integer, "0", default=0)
     reasoning: int = _column(Integer, "0", default=0)
-    cost: int | None = _column(_Long, default=None)
+    cost: int | None = _column(Integer, default=None)
 
 
 class DeliveryRow(Table, table=True):
@@ -288,7 +300,7 @@ class IncidentRow(Table, table=True):
 
     __tablename__ = "incident"
     __table_args__ = (
-        Index("incident_open", "subject", "signature", unique=True, sqlite_where=text("closed IS NULL")),
+        Index("incident_open", "subject", "signature", unique=True, **where("closed IS NULL")),
         Index("incident_closed", "closed", "seen"),
         {"sqlite_autoincrement": True},
     )

@@ -44,11 +44,11 @@ class Messages(Part):
             )
             if alive.fetchone() is None:
                 return None
-            made = connection.execute(
-                "INSERT INTO told (run_id, event, text, at) VALUES (?, ?, ?, ?)",
+            (number,) = connection.execute(
+                "INSERT INTO told (run_id, event, text, at) VALUES (?, ?, ?, ?) RETURNING id",
                 (run, event, clean(text), stamp(self._clock())),
-            )
-            return Told(id=int(made.lastrowid or 0), run=run, text=clean(text))
+            ).fetchone()
+            return Told(id=int(number), run=run, text=clean(text))
 
         return await self._db.write(work, durable=True)
 

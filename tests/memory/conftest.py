@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from daemon.memory import Memory, Segment
+from daemon.memory import Memory, Segment, fulltext
 from daemon.models import SegmentType
 from daemon.store.database import Database
+from daemon.store.opening import open_database
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)  # a Monday
 
@@ -63,17 +64,17 @@ class Library:
     async def indexed(self) -> int:
         """Return how many rows the index holds, after its own check of itself."""
 
-        def work(connection: Any) -> int:
-            connection.execute("INSERT INTO memory_fts (memory_fts) VALUES ('integrity-check')")
-            (count,) = connection.execute("SELECT count(*) FROM memory_fts_docsize").fetchone()
-            return int(count)
-
-        return await self.db.write(work)
+        return await self.db.write(lambda connection: fulltext.of(connection).check(connection))
 
     async def vocabulary(self) -> set[str]:
         """Return every word that the index holds."""
 
         def work(connection: Any) -> set[str]:
+            if self.db.shared:
+                return {
+                    word
+                    for (word,) in connection.execute("SELECT word FROM ts_stat('SELECT document FROM memory_fts')")
+                }
             connection.execute("CREATE VIRTUAL TABLE temp.v USING fts5vocab('main', 'memory_fts', 'row')")
             words = {word for (word,) in connection.execute("SELECT term FROM temp.v")}
             connection.execute("DROP TABLE temp.v")
@@ -87,9 +88,14 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture
-async def library(tmp_path: Path, clock: Clock) -> AsyncIterator[Library]:
-    database = await Database.open(tmp_path / "agentd.db")
+# What is remembered is found wherever it is kept: every test that asks for a library or a memory runs on both.
+in_a_file = pytest.mark.parametrize("library", ["sqlite"], indirect=True)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def library(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Library]:
+    url = "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    database = await open_database(tmp_path / "agentd.db", url)
     library = Library(database, clock)
     await library.memory.open()
     yield library

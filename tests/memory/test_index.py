@@ -25,6 +25,8 @@ async def contents(library: Library) -> list[tuple[Any, ...]]:
     """Return every word of the index with its place: two indexes with equal contents answer alike."""
 
     def work(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+        if library.db.shared:
+            return connection.execute("SELECT rowid, CAST(document AS TEXT) FROM memory_fts ORDER BY rowid").fetchall()
         connection.execute("CREATE VIRTUAL TABLE temp.v USING fts5vocab('main', 'memory_fts', 'instance')")
         found = connection.execute("SELECT doc, col, offset, term FROM temp.v ORDER BY doc, col, offset").fetchall()
         connection.execute("DROP TABLE temp.v")

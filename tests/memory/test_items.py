@@ -82,7 +82,8 @@ async def test_what_cannot_be_kept_is_refused_with_its_reason(
 
 async def test_texts_with_nul_and_broken_characters_are_kept_and_found(library: Library) -> None:
     await library.memory.store("odd", "quokka\0wombat \ud800 platypus")
-    assert await library.memory.get("odd") == "quokka\0wombat ? platypus"
+    nul = "\N{REPLACEMENT CHARACTER}" if library.db.shared else "\0"  # PostgreSQL's texts have none
+    assert await library.memory.get("odd") == f"quokka{nul}wombat ? platypus"
     assert len(await library.found("wombat\0")) == len(await library.found("platypus \udfff")) == 1
 
 

@@ -7,17 +7,28 @@ import json
 import os
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from daemon.errors import ConfigError, Refused, StateBusy, StoreFull
 from daemon.memory import Memory, index
+from daemon.memory.fulltext import fts5
 from daemon.memory.memory import MAX_ITEM
 from daemon.store.database import MIGRATIONS, Database
 from daemon.store.lock import lock_state
 from tests.memory.conftest import Clock, Library
+
+
+@pytest.fixture
+async def library(tmp_path: Path, clock: Clock) -> AsyncIterator[Library]:
+    """In a file alone, which can be damaged; a server looks after its own."""
+    database = await Database.open(tmp_path / "agentd.db")
+    library = Library(database, clock)
+    await library.memory.open()
+    yield library
+    await database.close()
 
 
 async def filled(library: Library) -> None:
@@ -164,7 +175,7 @@ async def test_the_index_is_declared_once(library: Library) -> None:
         (sql,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'memory_fts'").fetchone()
         return " ".join(sql.split())
 
-    assert await library.db.read(declared) == " ".join(index.CREATE.split())
+    assert await library.db.read(declared) == " ".join(fts5.CREATE.split())
 
 
 async def test_a_database_of_a_newer_version_is_left_alone_and_said_so(library: Library) -> None:

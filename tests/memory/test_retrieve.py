@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from daemon.memory.retrieve import expression
+from daemon.memory.fulltext.fts5 import expression
 from daemon.models import SegmentType
-from tests.memory.conftest import Library, said
+from tests.memory.conftest import Library, in_a_file, said
 
 # Enough other text that the words in question are rare, as they are in any real store.
 FILLER = [f"Filler text number {n} speaks of weather, tea and trains." for n in range(30)]
@@ -99,6 +99,7 @@ async def test_as_many_as_asked_for_are_found(library: Library) -> None:
     assert await library.found("weather", 0) == []
 
 
+@in_a_file
 async def test_in_a_big_store_rare_words_choose_and_all_words_weigh(library: Library) -> None:
     await library.run("01A", "tea with a walrus", "tea with a badger", "more tea")
     terms = ["tea", "walrus", "badger"]
@@ -114,6 +115,7 @@ async def test_in_a_big_store_rare_words_choose_and_all_words_weigh(library: Lib
     assert await asked(small=0, budget=1) == f'("walrus") AND ({everything})'
 
 
+@in_a_file
 async def test_what_is_common_is_estimated_where_most_texts_are(library: Library) -> None:
     for n in range(40):
         await library.memory.store(f"note {n}", "porridge" if n else "porridge with truffles")

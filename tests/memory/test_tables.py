@@ -9,7 +9,7 @@ from sqlmodel import Session, select
 
 from daemon.memory import tables
 from daemon.store.database import MIGRATIONS
-from tests.memory.conftest import Library
+from tests.memory.conftest import Library, in_a_file
 
 
 def shape(connection: sqlite3.Connection) -> dict[str, object]:
@@ -46,6 +46,7 @@ def test_the_checked_in_sql_and_the_models_declare_the_same_tables() -> None:
     by_hand.close()
 
 
+@in_a_file
 async def test_what_memory_writes_the_models_read(library: Library) -> None:
     await library.memory.store("colour", "green", run="r1", tainted=True)
     await library.run("r1", ("person", "which colour?"), ("agent", "green"))

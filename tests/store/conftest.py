@@ -12,6 +12,7 @@ import pytest
 from daemon.models import Run, Step, StepKind
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
+from daemon.store.opening import open_database
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 
@@ -53,14 +54,25 @@ class Ledger:
         assert run is not None
         return run
 
+    async def lapse(self) -> None:
+        """Let the leases of all runs run out, as if nobody had heard of their owners for long."""
+        await self.db.write(lambda connection: connection.execute("UPDATE run SET lease_until = 0"))
+
 
 def step(kind: StepKind = StepKind.LLM, iteration: int = 1, **body: Any) -> Step:
     return Step(kind=kind, iteration=iteration, body=body)
 
 
-@pytest.fixture
-async def db(tmp_path: Path) -> AsyncIterator[Database]:
-    database = await Database.open(tmp_path / "agentd.db")
+# What is promised of the record holds wherever it stands: every test that asks for `db` runs on both.
+STORES = ("sqlite", "postgresql")
+# For what only a file can show: its pages, its log, its modes.
+in_a_file = pytest.mark.parametrize("db", ["sqlite"], indirect=True)
+
+
+@pytest.fixture(params=STORES)
+async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    url = "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    database = await open_database(tmp_path / "agentd.db", url)
     yield database
     await database.close()
 

@@ -17,6 +17,14 @@ from daemon.store.connection import check_modules, check_sqlite, open_reader
 from daemon.store.database import BATCH, Database, Work
 
 
+@pytest.fixture
+async def db(tmp_path: Path) -> AsyncIterator[Database]:
+    """SQLite's alone: test_postgres.py has the other one."""
+    database = await Database.open(tmp_path / "agentd.db")
+    yield database
+    await database.close()
+
+
 def put(number: int) -> Work[int]:
     def work(connection: sqlite3.Connection) -> int:
         connection.execute("INSERT INTO meta VALUES (?, '')", (str(number),))

@@ -9,7 +9,7 @@ from pathlib import Path
 from daemon.models import Status, Step, StepKind
 from daemon.store.retention import Keep, let_go_some, old_reports, squeeze
 from daemon.upkeep import Upkeep, verdict_on
-from tests.store.conftest import Clock, Ledger
+from tests.store.conftest import Clock, Ledger, in_a_file
 
 DAY = timedelta(days=1)
 
@@ -66,6 +66,7 @@ async def test_nothing_is_let_go_that_is_to_stay_for_ever(ledger: Ledger, clock:
     assert await all_gone(ledger, clock) == 0
 
 
+@in_a_file
 async def test_room_is_given_back_when_there_is_much(ledger: Ledger, clock: Clock) -> None:
     await lived(ledger, 150)
     clock.now += 100 * DAY
@@ -98,6 +99,7 @@ async def test_old_report_files_go_and_nothing_outside_the_workspace(
     assert await ledger.db.read(lambda connection: old_reports(connection, clock.now)) == []
 
 
+@in_a_file
 async def test_a_damaged_database_is_an_incident(ledger: Ledger, clock: Clock, tmp_path: Path) -> None:
     assert verdict_on(ledger.db.path) == "ok"
     (tmp_path / "broken.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)

@@ -13,7 +13,7 @@ from daemon.errors import Fenced, NotFound, Refused, StoreFull
 from daemon.models import Run, Status, StepKind, Usage
 from daemon.store import Database
 from daemon.store.rows import DEFLATE_FROM
-from tests.store.conftest import START, Clock, Ledger, step
+from tests.store.conftest import START, Clock, Ledger, in_a_file, step
 
 
 async def numbers(ledger: Ledger, run: Run) -> list[int]:
@@ -90,6 +90,7 @@ async def test_what_held_a_run_before_can_write_nothing_more(ledger: Ledger) -> 
 async def test_a_zombie_of_another_process_is_fenced_by_the_database(ledger: Ledger, db: Database) -> None:
     zombie = await ledger.running()
     successor = Ledger(db, ledger.clock)
+    await ledger.lapse()
     await successor.journal.recover("other")
     with pytest.raises(Fenced):
         await ledger.journal.append(zombie, step(number=0))
@@ -102,6 +103,7 @@ async def test_a_zombie_of_another_process_is_fenced_by_the_database(ledger: Led
 async def test_runs_of_a_dead_process_are_queued_again(ledger: Ledger) -> None:
     done, dead, waiting = await ledger.running(), await ledger.running(), await ledger.queued()
     await ledger.journal.end(done.to(Status.SUCCEEDED))
+    await ledger.lapse()
     left = await ledger.journal.recover("me")
     assert [(run.id, run.status) for run in left] == [(dead.id, Status.QUEUED), (waiting.id, Status.QUEUED)]
     again = await ledger.journal.take(dead.id, owner="me")
@@ -190,6 +192,7 @@ async def test_the_time_lived_is_kept_with_the_step(ledger: Ledger) -> None:
     assert (await ledger.journal.get(run.id)).active == 4.5
 
 
+@in_a_file
 async def test_no_step_is_written_behind_one_that_the_disk_refused(ledger: Ledger, db: Database) -> None:
     run = await ledger.running()
     await ledger.journal.append(run, step(number=0))
@@ -275,6 +278,7 @@ async def test_a_run_that_runs_is_asked_to_stop(ledger: Ledger) -> None:
 async def test_the_wish_to_cancel_outlives_the_process(ledger: Ledger) -> None:
     run = await ledger.running()
     await ledger.journal.request_cancel(run.id)
+    await ledger.lapse()
     (left,) = await ledger.journal.recover("me")
     assert left.cancel
 

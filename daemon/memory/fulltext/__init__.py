@@ -1,0 +1,90 @@
+"""The words of texts, put in and asked for: SQLite's FTS5 (fts5.py) or PostgreSQL's tsvector (tsvector.py).
+
+Both hold the same words (tokens.py makes them), weigh them alike and answer with BM25, so that what memory finds does
+not depend on where it is kept. Not here: which texts are in the index, and what else but words speaks for a text.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+# How much a word counts that stands in the text itself, the two before, the two after, the speaker's name, the date.
+# What was said before explains a text more than what was said after it (measured on LoCoMo, harmless on CMRC 2018).
+WEIGHTS = (1.0, 0.35, 0.2, 0.5, 0.5)
+
+# Below so many texts every question is answered within milliseconds. Above, so many may be weighed: 20 ms.
+SMALL, BUDGET = 50_000, 20_000
+SAMPLE = 5_000
+
+
+class Document(NamedTuple):
+    """One row of the index."""
+
+    id: int
+    body: str
+    earlier: str
+    later: str
+    who: str
+    date: str
+
+
+class FullText(Protocol):
+    """What either of them does, on a connection to its database."""
+
+    def insert(self, connection: Any, rows: Iterable[Document]) -> None:
+        """Put texts in."""
+
+    def delete(self, connection: Any, rows: Iterable[Document]) -> None:
+        """Take texts out, given exactly what they were put in with."""
+
+    def clear(self, connection: Any) -> None:
+        """Take everything out."""
+
+    def renew(self, connection: Any) -> None:
+        """Make an empty index in the place of one that is damaged or gone; inside no transaction, and leaving none."""
+
+    def merge_some(self, connection: Any, first: bool) -> bool:
+        """Do a part of what leaves nothing deleted in it; tell whether there was nothing to do."""
+
+    def check(self, connection: Any) -> int:
+        """Let it look through itself, and return how many texts it holds."""
+
+    def holds(self, connection: Any, id_: int, words: Sequence[str]) -> bool:
+        """Tell whether it knows a text by these words of its own."""
+
+    def runs_saying(self, connection: Any, terms: Sequence[str]) -> list[str]:
+        """Return the runs in which one text itself holds all of the terms."""
+
+    def best(self, connection: Any, terms: Sequence[str], pool: int) -> dict[int, float]:
+        """Return the texts that fit best, with their scores; in a big store the rare terms choose them."""
+
+    def best_within(self, connection: Any, terms: Sequence[str], first: int, last: int, pool: int) -> dict[int, float]:
+        """Return the same among the segments of these ids."""
+
+
+def of(connection: Any) -> FullText:
+    """Return the index of the database behind a connection."""
+    if isinstance(connection, sqlite3.Connection):
+        from daemon.memory.fulltext import fts5
+
+        return fts5
+    from daemon.memory.fulltext import tsvector
+
+    return tsvector
+
+
+def rare_ones(terms: Sequence[str], frequencies: dict[str, int], *, budget: int = BUDGET) -> list[str] | None:
+    """Return the terms that are to choose what all of them weigh; None where all of them may.
+
+    Leaving frequent terms out altogether would cost recall; this costs hardly any, and saves most of the time.
+    """
+    if sum(frequencies.values()) <= 2 * budget:
+        return None
+    rare: list[str] = []
+    for term in sorted(terms, key=lambda term: frequencies[term]):
+        if rare and sum(frequencies[each] for each in (*rare, term)) > budget:
+            break
+        rare.append(term)
+    return rare

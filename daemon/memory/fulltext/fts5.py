@@ -1,0 +1,133 @@
+"""The index in SQLite: a contentless FTS5 table, which a row leaves by the words it was put in with."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+
+from daemon.memory.fulltext import BUDGET, SAMPLE, SMALL, WEIGHTS, Document, rare_ones
+from daemon.memory.tokens import any_of
+
+# As in store/sql/002_memory.sql; a test holds them equal.
+CREATE = """
+CREATE VIRTUAL TABLE memory_fts USING fts5 (
+    body, earlier, later, who, date,
+    content = '', tokenize = 'porter unicode61 remove_diacritics 2'
+)
+"""
+
+_MERGED = 200  # pages written by a part of a merge
+
+_SCORED = f"SELECT rowid, -bm25(memory_fts, {', '.join(map(str, WEIGHTS))}) AS score FROM memory_fts"  # noqa: S608
+_BEST = "ORDER BY score DESC, abs(rowid) DESC LIMIT ?"  # of equals the later: items are known by their negative ids
+_SEARCH = f"{_SCORED} WHERE memory_fts MATCH ? {_BEST}"
+_SEARCH_WITHIN = f"{_SCORED} WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ? {_BEST}"
+# Two questions in one: asked together, SQLite would read the whole table for them.
+_ENDS = "SELECT (SELECT min(id) FROM memory_fts_docsize), (SELECT max(id) FROM memory_fts_docsize)"
+_COUNT = "SELECT count(*) FROM memory_fts WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ?"
+
+
+def insert(connection: sqlite3.Connection, rows: Iterable[Document]) -> None:
+    connection.executemany(
+        "INSERT INTO memory_fts (rowid, body, earlier, later, who, date) VALUES (?, ?, ?, ?, ?, ?)", rows
+    )
+
+
+def delete(connection: sqlite3.Connection, rows: Iterable[Document]) -> None:
+    connection.executemany(
+        "INSERT INTO memory_fts (memory_fts, rowid, body, earlier, later, who, date)"
+        " VALUES ('delete', ?, ?, ?, ?, ?, ?)",
+        rows,
+    )
+
+
+def clear(connection: sqlite3.Connection) -> None:
+    connection.execute("INSERT INTO memory_fts (memory_fts) VALUES ('delete-all')")
+
+
+def renew(connection: sqlite3.Connection) -> None:
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("DROP TABLE IF EXISTS memory_fts")
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        _cut_out(connection)
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(CREATE)
+    connection.execute("COMMIT")
+
+
+def _cut_out(connection: sqlite3.Connection) -> None:
+    """Remove the index where even dropping it fails: its tables leave the schema, their pages are left behind."""
+    connection.execute("PRAGMA writable_schema = ON")
+    try:
+        connection.execute("DELETE FROM sqlite_master WHERE name = 'memory_fts' OR name GLOB 'memory_fts_*'")
+    finally:
+        connection.execute("PRAGMA writable_schema = RESET")
+    connection.execute("VACUUM")
+
+
+def merge_some(connection: sqlite3.Connection, first: bool) -> bool:
+    """Do a part of what makes the index one tree.
+
+    https://sqlite.org/fts5.html#the_merge_command: a negative number begins it, positive ones go on.
+    """
+    before = connection.total_changes
+    connection.execute(
+        "INSERT INTO memory_fts (memory_fts, rank) VALUES ('merge', ?)", (-_MERGED if first else _MERGED,)
+    )
+    return connection.total_changes - before < 2
+
+
+def check(connection: sqlite3.Connection) -> int:
+    connection.execute("INSERT INTO memory_fts (memory_fts) VALUES ('integrity-check')")
+    (indexed,) = connection.execute("SELECT count(*) FROM memory_fts_docsize").fetchone()
+    return int(indexed)
+
+
+def holds(connection: sqlite3.Connection, id_: int, words: Sequence[str]) -> bool:
+    match = " AND ".join(f'body : "{word}"' for word in words)
+    query = "SELECT 1 FROM memory_fts WHERE memory_fts MATCH ? AND rowid = ?"
+    return connection.execute(query, (match, id_)).fetchone() is not None
+
+
+def runs_saying(connection: sqlite3.Connection, terms: Sequence[str]) -> list[str]:
+    match = "body : (" + " AND ".join(any_of([term]) for term in terms) + ")"
+    found = connection.execute(
+        "SELECT DISTINCT r.run_id FROM memory_fts f JOIN memory_segment s ON s.id = f.rowid"
+        " JOIN memory_run r ON r.id = s.memory_run WHERE memory_fts MATCH ?",
+        (match,),
+    )
+    return [run for (run,) in found]
+
+
+def best(connection: sqlite3.Connection, terms: Sequence[str], pool: int) -> dict[int, float]:
+    return dict(connection.execute(_SEARCH, (expression(connection, terms), pool)).fetchall())
+
+
+def best_within(
+    connection: sqlite3.Connection, terms: Sequence[str], first: int, last: int, pool: int
+) -> dict[int, float]:
+    return dict(connection.execute(_SEARCH_WITHIN, (any_of(terms), first, last, pool)).fetchall())
+
+
+def expression(
+    connection: sqlite3.Connection, terms: Sequence[str], *, small: int = SMALL, budget: int = BUDGET
+) -> str:
+    """Return what to ask the index: any of the terms; in a big store the rare ones choose what all of them weigh."""
+    rare = rare_ones(terms, _frequencies(connection, terms, small), budget=budget)
+    return any_of(terms) if rare is None else f"({any_of(rare)}) AND ({any_of(terms)})"
+
+
+def _frequencies(connection: sqlite3.Connection, terms: Sequence[str], small: int) -> dict[str, int]:
+    """Estimate in how many texts each term stands, from the newest ones; of a small store nothing has to be known."""
+    low, high = connection.execute(_ENDS).fetchone()
+    size = (high or 0) - (low or 0)
+    if size <= small:
+        return dict.fromkeys(terms, 0)
+    reach = min(size, SAMPLE)
+    sample = (high - reach, high) if high > -low else (low, low + reach)  # of segments or of items: where most are
+    counts = {term: connection.execute(_COUNT, (any_of([term]), *sample)).fetchone()[0] for term in terms}
+    return {term: count * size // reach for term, count in counts.items()}

@@ -1,0 +1,106 @@
+"""English words without their endings, by Porter's rules (https://tartarus.org/martin/PorterStemmer/def.txt).
+
+As FTS5 applies them, so that both indexes hold the same words: to words of 3 to 63 bytes, `y` a vowel behind a
+consonant. A test compares this with FTS5 itself.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import pairwise
+
+_STEP_2 = (
+    ("ational", "ate"), ("tional", "tion"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize"), ("logi", "log"),
+    ("bli", "ble"), ("alli", "al"), ("entli", "ent"), ("eli", "e"), ("ousli", "ous"), ("ization", "ize"),
+    ("ation", "ate"), ("ator", "ate"), ("alism", "al"), ("iveness", "ive"), ("fulness", "ful"), ("ousness", "ous"),
+    ("aliti", "al"), ("iviti", "ive"), ("biliti", "ble"),
+)  # fmt: skip
+_STEP_3 = (
+    ("icate", "ic"), ("ative", ""), ("alize", "al"), ("iciti", "ic"), ("ical", "ic"), ("ful", ""), ("ness", ""),
+)  # fmt: skip
+_STEP_4 = (
+    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate", "iti",
+    "ous", "ive", "ize",
+)  # fmt: skip
+
+
+@lru_cache(maxsize=50_000)
+def stem(word: str) -> str:
+    """Return what a word, in small letters, has in common with its other forms."""
+    if not 3 <= len(word.encode()) < 64:
+        return word
+    word = _plural(word)
+    word = _past(word)
+    if word.endswith("y") and _has_vowel(word[:-1]):
+        word = f"{word[:-1]}i"
+    for endings in (_STEP_2, _STEP_3):
+        for ending, other in endings:
+            if word.endswith(ending):
+                if _measure(word[: -len(ending)]) > 0:
+                    word = word[: -len(ending)] + other
+                break
+    word = _residue(word)
+    if word.endswith("e"):
+        rest = word[:-1]
+        if _measure(rest) > 1 or (_measure(rest) == 1 and not _ends_cvc(rest)):
+            word = rest
+    if word.endswith("ll") and _measure(word[:-1]) > 1:
+        word = word[:-1]
+    return word
+
+
+def _plural(word: str) -> str:
+    if (word.endswith("sses") and len(word) > 4) or (word.endswith("ies") and len(word) > 3):
+        return word[:-2]
+    if word.endswith("s") and not word.endswith("ss"):
+        return word[:-1]
+    return word
+
+
+def _past(word: str) -> str:
+    if word.endswith("eed") and len(word) > 3:
+        return word[:-1] if _measure(word[:-3]) > 0 else word
+    for ending in ("ed", "ing"):
+        rest = word[: -len(ending)]
+        if word.endswith(ending) and _has_vowel(rest):
+            if rest.endswith(("at", "bl", "iz")):
+                return f"{rest}e"
+            if len(rest) > 1 and rest[-1] == rest[-2] and not _is_vowel(rest, -1) and rest[-1] not in "lsz":
+                return rest[:-1]
+            return f"{rest}e" if _measure(rest) == 1 and _ends_cvc(rest) else rest
+    return word
+
+
+def _residue(word: str) -> str:
+    for ending in sorted((each for each in _STEP_4 if word.endswith(each)), key=len, reverse=True):
+        rest = word[: -len(ending)]
+        if ending == "ion" and not rest.endswith(("s", "t")):
+            return word
+        return rest if _measure(rest) > 1 else word
+    return word
+
+
+def _is_vowel(word: str, at: int) -> bool:
+    at %= len(word)
+    letter = word[at]
+    return letter in "aeiou" or (letter == "y" and at > 0 and not _is_vowel(word, at - 1))
+
+
+def _has_vowel(word: str) -> bool:
+    return any(_is_vowel(word, at) for at in range(len(word)))
+
+
+def _measure(word: str) -> int:
+    """Return how often a vowel is followed by a consonant."""
+    kinds = [_is_vowel(word, at) for at in range(len(word))]
+    return sum(before and not after for before, after in pairwise(kinds))
+
+
+def _ends_cvc(word: str) -> bool:
+    return (
+        len(word) > 2
+        and not _is_vowel(word, -1)
+        and _is_vowel(word, -2)
+        and not _is_vowel(word, -3)
+        and word[-1] not in "wxy"
+    )

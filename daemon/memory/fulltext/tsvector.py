@@ -1,0 +1,193 @@
+"""The index in PostgreSQL: a tsvector of each text, made of our words, under a GIN index.
+
+The server neither splits texts nor ranks them: its parser takes Chinese for single words, and ts_rank knows not how
+rare a word is. So the words are made here as FTS5 makes them, the place each stands in is its weight (A to D), and BM25
+is computed as FTS5 computes it, over the texts that a rough order of the server's proposes.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from math import log
+from typing import Any
+
+from daemon.memory.fulltext import BUDGET, SAMPLE, SMALL, WEIGHTS, Document, rare_ones
+from daemon.memory.fulltext.porter import stem
+
+# FTS5's constants: https://sqlite.org/fts5.html#the_bm25_function
+_K1, _B = 1.2, 0.75
+# Who and when weigh the same and share a letter.
+_LETTERS = "ABCDD"
+_WEIGHT = dict(zip(_LETTERS, WEIGHTS, strict=True))
+_RANKS = "{" + ", ".join(str(_WEIGHT[letter]) for letter in "DCBA") + "}"
+# So many times as many as are wanted: the rough order is good, not exact.
+_ROUGH = 4
+_MOST = 255  # places of one word, in a tsvector
+_LONGEST = 500  # characters of a word: a tsvector takes 2,046 bytes
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+def insert(connection: Any, rows: Iterable[Document]) -> None:
+    made = [(row.id, *_document(row)) for row in rows]
+    connection.executemany(
+        "INSERT INTO memory_fts (rowid, words, document) VALUES (?, ?, CAST(? AS TSVECTOR))"
+        " ON CONFLICT (rowid) DO UPDATE SET words = excluded.words, document = excluded.document",
+        made,
+    )
+    _grow(connection, len(made), sum(words for _, words, _ in made))
+
+
+def delete(connection: Any, rows: Iterable[Document]) -> None:
+    ids = [row.id for row in rows]
+    marks = ", ".join("?" * len(ids))
+    gone = connection.execute(f"DELETE FROM memory_fts WHERE rowid IN ({marks}) RETURNING words", ids).fetchall()  # noqa: S608
+    _grow(connection, -len(gone), -sum(words for (words,) in gone))
+
+
+def _grow(connection: Any, texts: int, words: int) -> None:
+    if texts:
+        connection.execute("UPDATE memory_fts_size SET texts = texts + ?, words = words + ?", (texts, words))
+
+
+def clear(connection: Any) -> None:
+    connection.execute("DELETE FROM memory_fts")
+    connection.execute("UPDATE memory_fts_size SET texts = 0, words = 0")
+
+
+def renew(connection: Any) -> None:
+    connection.control(
+        "BEGIN; TRUNCATE memory_fts; UPDATE memory_fts_size SET texts = 0, words = 0;"
+        " REINDEX INDEX memory_fts_document; COMMIT"
+    )
+
+
+def merge_some(connection: Any, first: bool) -> bool:
+    return True  # the server merges by itself, and `forget` has its tables written anew
+
+
+def check(connection: Any) -> int:
+    (texts,) = connection.execute("SELECT count(*) FROM memory_fts").fetchone()
+    return int(texts)
+
+
+def holds(connection: Any, id_: int, words: Sequence[str]) -> bool:
+    asked = " & ".join(f"'{each}':A" for each in _words(" ".join(words)))
+    query = "SELECT 1 FROM memory_fts WHERE rowid = ? AND document @@ CAST(? AS TSQUERY)"
+    return connection.execute(query, (id_, asked)).fetchone() is not None
+
+
+def runs_saying(connection: Any, terms: Sequence[str]) -> list[str]:
+    asked = " & ".join(f"'{each}':A" for each in _words(" ".join(terms)))
+    found = connection.execute(
+        "SELECT DISTINCT r.run_id FROM memory_fts f JOIN memory_segment s ON s.id = f.rowid"
+        " JOIN memory_run r ON r.id = s.memory_run WHERE f.document @@ CAST(? AS TSQUERY)",
+        (asked,),
+    )
+    return [run for (run,) in found]
+
+
+def best(
+    connection: Any, terms: Sequence[str], pool: int, *, small: int = SMALL, budget: int = BUDGET // 4
+) -> dict[int, float]:
+    stems = list(dict.fromkeys(_words(" ".join(terms))))
+    texts, average = _size(connection)
+    counts = _counts(connection, stems, texts, small)
+    rare = rare_ones(stems, counts, budget=budget) if texts > small else None
+    return _ranked(connection, stems, rare or stems, _worth(counts, texts), average, pool)
+
+
+def best_within(connection: Any, terms: Sequence[str], first: int, last: int, pool: int) -> dict[int, float]:
+    stems = list(dict.fromkeys(_words(" ".join(terms))))
+    texts, average = _size(connection)
+    worth = _worth(_counts(connection, stems, texts, SMALL), texts)
+    return _ranked(connection, stems, stems, worth, average, pool, (first, last))
+
+
+def _ranked(
+    connection: Any,
+    stems: Sequence[str],
+    chosen_by: Sequence[str],
+    worth: Mapping[str, float],
+    average: float,
+    pool: int,
+    within: tuple[int, int] | None = None,
+) -> dict[int, float]:
+    """Return the best texts by BM25, of those that the server proposes."""
+    if not stems:
+        return {}
+    rough = " + ".join(["? * ts_rank(CAST(? AS REAL[]), document, CAST(? AS TSQUERY))"] * len(stems))
+    each = chain.from_iterable((worth[word], _RANKS, f"'{word}'") for word in stems)
+    among = "" if within is None else "AND rowid BETWEEN ? AND ?"
+    found = connection.execute(
+        "SELECT f.rowid, f.words, u.lexeme, u.weights FROM (SELECT rowid, words, document FROM memory_fts"  # noqa: S608
+        f" WHERE document @@ CAST(? AS TSQUERY) {among}"
+        f" ORDER BY ({rough}) / ({1 - _B} + {_B} * words / CAST(? AS REAL)) DESC, abs(rowid) DESC LIMIT ?) AS f"
+        " CROSS JOIN LATERAL unnest(f.document) AS u WHERE u.lexeme = ANY(?)",
+        (" | ".join(f"'{word}'" for word in chosen_by), *(within or ()), *each, average, _ROUGH * pool, list(stems)),
+    )
+    scores: defaultdict[int, float] = defaultdict(float)
+    for id_, words, word, letters in found:
+        often = sum(_WEIGHT[letter] for letter in letters)
+        scores[id_] += worth[word] * often * (_K1 + 1) / (often + _K1 * (1 - _B + _B * words / average))
+    return dict(sorted(scores.items(), key=lambda hit: (-hit[1], -abs(hit[0])))[:pool])
+
+
+def _size(connection: Any) -> tuple[int, float]:
+    """Return how many texts there are, and how many words one of them has."""
+    texts, words = connection.execute("SELECT texts, words FROM memory_fts_size").fetchone()
+    return texts, words / texts if texts else 1.0
+
+
+def _counts(connection: Any, stems: Sequence[str], texts: int, small: int) -> dict[str, int]:
+    """Return in how many texts each word stands; of a big store by what the newest ones say."""
+    if not stems:
+        return {}
+    one = "(SELECT count(*) FROM memory_fts WHERE document @@ CAST(? AS TSQUERY) {among})"
+    asked = [f"'{word}'" for word in stems]
+    if texts <= small:
+        query = f"SELECT {', '.join([one.format(among='')] * len(stems))}"
+        return dict(zip(stems, connection.execute(query, asked).fetchone(), strict=True))
+    low, high = connection.execute("SELECT min(rowid), max(rowid) FROM memory_fts").fetchone()
+    sample = (high - SAMPLE, high) if high > -low else (low, low + SAMPLE)  # of segments or of items: where most are
+    query = f"SELECT {', '.join([one.format(among='AND rowid BETWEEN ? AND ?')] * len(stems))}"
+    values = chain.from_iterable((word, *sample) for word in asked)
+    counts = connection.execute(query, list(values)).fetchone()
+    return {word: count * texts // SAMPLE for word, count in zip(stems, counts, strict=True)}
+
+
+def _worth(counts: Mapping[str, int], texts: int) -> dict[str, float]:
+    """Return how much each word says: the rarer, the more."""
+    return {word: max(log((texts - count + 0.5) / (count + 0.5)), 1e-6) for word, count in counts.items()}
+
+
+def _document(row: Document) -> tuple[int, str]:
+    """Return how many words a text has, and its tsvector: each word with its places, lettered by where it stands."""
+    places: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    count = 0
+    for letter, text in zip(_LETTERS, row[1:], strict=True):
+        for word in _words(text):
+            places[word][letter] += 1
+            count += 1
+    return count, " ".join(f"'{word}':{','.join(_numbered(letters))}" for word, letters in places.items())
+
+
+def _numbered(letters: Mapping[str, int]) -> Iterator[str]:
+    """Yield the places of one word. Where it stood is nobody's question: they are counted from one."""
+    flat = [letter for letter in "ABCD" for _ in range(letters.get(letter, 0))]
+    for place, letter in enumerate(flat[:_MOST], 1):
+        yield f"{place}{letter}"
+
+
+def _words(text: str) -> Iterator[str]:
+    """Yield the words of an indexed text as FTS5's `porter unicode61 remove_diacritics 2` would."""
+    text = text.lower()
+    if not text.isascii():
+        parts = unicodedata.normalize("NFD", text)
+        text = unicodedata.normalize("NFC", "".join(each for each in parts if not unicodedata.combining(each)))
+    for word in _WORD.findall(text):
+        yield stem(word)[:_LONGEST]

@@ -1,0 +1,26 @@
+"""Which database the journal is in: a file in the state folder, or a server that several daemons share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from daemon.errors import ConfigError, Fault
+from daemon.store.database import Database
+
+POSTGRES = ("postgresql://", "postgres://")
+
+
+async def open_database(path: Path, url: str = "") -> Database:
+    """Open SQLite's file at `path`, or the PostgreSQL database of a URL; ConfigError says what is wrong with it."""
+    if not url:
+        return await Database.open(path)
+    try:
+        from daemon.store.postgres.database import PostgresDatabase  # 30 MiB that SQLite does without
+    except ImportError as error:
+        hint = "pip install 'agentd-routines[postgres]'"
+        raise ConfigError(
+            Fault(
+                file="config.toml", key="store.url", found="", problem=f"needs the extra postgres ({error})", hint=hint
+            )
+        ) from error
+    return await PostgresDatabase.connect(url, path)

@@ -1,0 +1,155 @@
+"""A connection to PostgreSQL that answers as sqlite3's does, so that the journal's works run on either."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+import sqlalchemy.exc
+from psycopg.adapt import Buffer, Dumper, Loader
+from psycopg.types.string import StrDumper
+from sqlalchemy import create_engine
+from sqlalchemy.engine import Connection as CoreConnection
+from sqlalchemy.pool import NullPool
+
+from daemon.errors import ConfigError, Fault
+from daemon.store.postgres.dialect import translate
+
+# A server that does not answer is asked again; one whose cable was pulled is noticed within half a minute.
+_SETTINGS: dict[str, Any] = {
+    "application_name": "agentd",
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+# A process that is stopped or cut off in the middle of its commit holds up all others: the server lets go of it.
+_OPTIONS = "-c idle_in_transaction_session_timeout=5s -c timezone=UTC"
+MINIMUM = 130_000  # the oldest that its makers still mend
+
+
+class _Wire(psycopg.Connection[Any]):
+    """A connection that gives up a server of which nothing is heard: one behind a network that swallows everything."""
+
+    patience: float | None = None
+    """Seconds an answer may take; None: as long as it takes."""
+
+    def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
+        if self.patience is not None:
+            options.setdefault("timeout", self.patience)
+        try:
+            return super().wait(gen, *arguments, **options)
+        except psycopg.errors._WaitTimeout as error:
+            self.pgconn.finish()
+            raise psycopg.OperationalError(f"no answer within {self.patience:g} s") from error
+
+
+class _Text(StrDumper):
+    """Text as the columns take it: PostgreSQL knows no NUL."""
+
+    def dump(self, obj: str) -> Buffer | None:
+        return super().dump(obj.replace("\x00", "\N{REPLACEMENT CHARACTER}") if "\x00" in obj else obj)
+
+
+class _Flag(Dumper):
+    """Yes and no as 1 and 0: the columns are numbers, as in SQLite."""
+
+    oid = psycopg.adapters.types["int2"].oid
+
+    def dump(self, obj: bool) -> Buffer | None:
+        return b"1" if obj else b"0"
+
+
+class _Number(Loader):
+    """Sums of big numbers are NUMERIC there; here a number is whole if it has no fraction."""
+
+    def load(self, data: Buffer) -> int | float:
+        text = bytes(data).decode()
+        return float(text) if "." in text else int(text)
+
+
+class Connection:
+    """One connection, outside of any transaction until BEGIN is said."""
+
+    def __init__(self, core: CoreConnection, driver: _Wire) -> None:
+        self._core = core
+        self.driver = driver
+        """For what SQLite has no word for."""
+        self.now = 0
+        """When the transaction under way began to write, by the clock of the server: microseconds since 1970."""
+
+    def execute(self, statement: str, values: Sequence[Any] | Iterable[Any] = ()) -> Any:
+        """Run a statement of the journal; the cursor has `fetchone`, `fetchall`, `rowcount` and its rows."""
+        result = self._core.exec_driver_sql(translate(statement), tuple(values))
+        # its rows as psycopg has them, which are tuples; where there are none, SQLAlchemy has let go of the cursor
+        return result.cursor or result
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a statement once for each row."""
+        if some := [tuple(row) for row in rows]:
+            self._core.exec_driver_sql(translate(statement), some)
+
+    def control(self, statements: str) -> Any:
+        """Run statements of PostgreSQL's own, one or several, without parameters; the cursor of the first."""
+        return self.driver.execute(statements)
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.driver.info.transaction_status != psycopg.pq.TransactionStatus.IDLE
+
+    @property
+    def broken(self) -> bool:
+        return self.driver.closed or self.driver.broken
+
+    def close(self) -> None:
+        """Let go of it; what was not committed is undone."""
+        self.driver.close()
+        with suppress(sqlalchemy.exc.SQLAlchemyError, psycopg.Error):
+            self._core.invalidate()
+            self._core.close()
+
+
+def connect(url: str) -> Connection:
+    """Connect to the server; psycopg.OperationalError if it does not answer."""
+    driver = _Wire.connect(url, autocommit=True, **_missing(url))
+    if driver.info.server_version < MINIMUM:
+        driver.close()
+        found = driver.info.server_version // 10_000
+        raise unusable(url, f"is PostgreSQL {found}; at least 13 is needed", "upgrade the server")
+    driver.adapters.register_dumper(str, _Text)
+    driver.adapters.register_dumper(bool, _Flag)
+    driver.adapters.register_loader("numeric", _Number)
+    engine = create_engine(
+        "postgresql+psycopg://",
+        creator=lambda: driver,
+        poolclass=NullPool,
+        isolation_level="AUTOCOMMIT",
+        use_native_hstore=False,
+        pool_reset_on_return=None,
+    )
+    return Connection(engine.connect().execution_options(preserve_rowcount=True), driver)
+
+
+def _missing(url: str) -> dict[str, Any]:
+    """Return our settings but for those that the person has written into the URL."""
+    given = psycopg.conninfo.conninfo_to_dict(url)
+    options = f"{_OPTIONS} {given.get('options', '')}".strip()
+    return {key: value for key, value in _SETTINGS.items() if key not in given} | {"options": options}
+
+
+def place_of(url: str) -> str:
+    """Return how people are told which database it is: without who asks and by which password."""
+    given = psycopg.conninfo.conninfo_to_dict(url)
+    host, name = str(given.get("host", "")), given.get("dbname", "")
+    if host.startswith("/"):
+        return f"postgresql:///{name}?host={host}"
+    port = f":{given['port']}" if "port" in given else ""
+    return f"postgresql://{host}{port}/{name}"
+
+
+def unusable(url: str, problem: str, hint: str) -> ConfigError:
+    """Return the error that says what is wrong with the database."""
+    return ConfigError(Fault(file=place_of(url), key="[store] url", found="", problem=problem, hint=hint))

@@ -1,0 +1,76 @@
+"""The tables, brought up to date: SQLite's own migrations in PostgreSQL's words, or a file of ours in place of one.
+
+A file sql/NNN_name.sql stands where the two differ by more than words. The numbers are the same on both sides, so that
+a version of the program knows the same schema by the same number wherever the journal is.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from daemon.store.postgres.connection import Connection, unusable
+from daemon.store.postgres.dialect import translate_tables
+
+OWN = Path(__file__).parent / "sql"
+# Whoever writes holds this lock until its commit: "agtd", as SQLite's file has it for its mark.
+LOCK = 0x61677464
+LOCKED = f"SELECT pg_advisory_xact_lock({LOCK})"
+
+# Which writers there are, and the last batch that each of them committed: see database.py.
+_KEPT = """
+CREATE TABLE IF NOT EXISTS migration (
+    version BIGINT NOT NULL PRIMARY KEY, name TEXT COLLATE "C" NOT NULL, applied BIGINT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS store_writer (
+    id TEXT COLLATE "C" NOT NULL PRIMARY KEY, batch BIGINT NOT NULL, seen TIMESTAMPTZ NOT NULL DEFAULT now()
+) WITH (fillfactor = 20);
+-- The clock by which daemons and workers that share a database measure leases: microseconds since 1970, as all moments.
+CREATE OR REPLACE FUNCTION agentd_now() RETURNS BIGINT LANGUAGE SQL VOLATILE
+    AS $$ SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) $$
+"""
+
+
+def migrate(connection: Connection, url: str, migrations: Path) -> None:
+    """Run the migrations that the database has not seen, in one transaction that only one process is in at a time."""
+    known = scripts(migrations)
+    with connection.driver.transaction():
+        connection.control(LOCKED)
+        _claim(connection, url)
+        applied = {version for (version,) in connection.control("SELECT version FROM migration")}
+        if newer := applied - set(known):
+            raise unusable(
+                url,
+                f"was written by a newer version of agentd (schema {max(newer)}, this one knows {max(known)})",
+                "install that version on this machine as well",
+            )
+        for version in sorted(set(known) - applied):
+            name, script = known[version]
+            connection.control(script)
+            now = int(datetime.now(UTC).timestamp() * 1_000_000)
+            connection.execute("INSERT INTO migration VALUES (?, ?, ?)", (version, name, now))
+
+
+def scripts(migrations: Path) -> dict[int, tuple[str, str]]:
+    """Return name and text of each migration by its number."""
+    files = {int(file.name[:3]): file for file in sorted(migrations.glob("[0-9][0-9][0-9]_*.sql"))}
+    own = {int(file.name[:3]): file for file in sorted(OWN.glob("[0-9][0-9][0-9]_*.sql"))}
+    found = {}
+    for version, file in sorted((files | own).items()):
+        text = file.read_text(encoding="utf-8")
+        found[version] = (file.stem[4:], text if version in own else translate_tables(text))
+    return found
+
+
+def _claim(connection: Connection, url: str) -> None:
+    """Lay the first stone in an empty schema; ConfigError if somebody else lives there."""
+    there = "SELECT to_regclass('migration') IS NOT NULL, to_regclass('store_writer') IS NOT NULL, count(*) FROM"
+    mine, writers, tables = connection.control(
+        f"{there} pg_tables WHERE schemaname = current_schema() AND tablename NOT LIKE 'procrastinate%'"
+    ).fetchone()
+    if tables and not (mine and writers):
+        raise unusable(
+            url, "holds the tables of another program", "choose an empty database: createdb agentd, or CREATE DATABASE"
+        )
+    if not mine:
+        connection.control(_KEPT)
