@@ -259,6 +259,8 @@ class RunHost:
                 tokens=spec.budget.tokens,
                 temperature=spec.temperature,
                 max_tokens=spec.max_tokens,
+                tool_retries=spec.tool_retries,
+                tool_retry_delay=spec.tool_retry_delay.total_seconds(),
                 on_rate_limit=spec.on_rate_limit,
                 backoff=self.backoff,
             ),

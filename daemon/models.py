@@ -252,6 +252,20 @@ class LLMResponse:
     note: str = ""
     """What a person should know of this answer, such as that the server has read only a part of the question."""
 
+    @property
+    def metadata(self) -> Json:
+        """What is known of the answer besides its text, in one table."""
+        known = {"thinking": self.reasoning, "model": self.model, "request_id": self.request_id, "note": self.note}
+        tokens = {
+            name: getattr(self.usage, name) for name in ("input", "cache_read", "cache_write", "output", "reasoning")
+        }
+        return {**{key: value for key, value in known.items() if value}, "usage": tokens}
+
+    @property
+    def raw_response(self) -> Json | None:
+        """What the vendor wants to see again as it sent it: the message's `provider_extras`."""
+        return self.provider_extras
+
     def as_message(self) -> LLMMessage:
         return LLMMessage(
             role="assistant",

@@ -1,5 +1,6 @@
 """The README says what the code does: generated parts are current, and its examples are accepted."""
 
+import ast
 import re
 import tomllib
 
@@ -15,6 +16,7 @@ from daemon.routines import load_routine
 from tests import docs
 
 README = docs.README.read_text("utf-8")
+TESTS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def test_the_parts_that_are_read_off_the_code_are_current():
@@ -70,6 +72,24 @@ def test_the_shipped_config_shows_every_key_with_its_default():
     for key, _, _ in docs.keys(Config):
         name = key.strip("`").rpartition(".")[2]
         assert re.search(rf"^(?:# *)?{name}\b", text, re.MULTILINE), key
+
+
+def capabilities():
+    """Return (what, file, test) of each line in the README's section."""
+    section = README.partition("\n## Capabilities\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("- ")]
+    return [(line, *re.search(r": `([\w/]+\.py)::(\w+)`$", line).groups()) for line in lines]
+
+
+def test_every_capability_is_proved_by_a_test_that_is_there_and_collected():
+    """Its file is one that pytest collects, and the function stands in it where pytest looks for tests."""
+    lines = capabilities()
+    assert len(lines) > 100
+    for line, file, name in lines:
+        path = docs.README.parent / "tests" / file
+        assert path.name.startswith("test_") and path.exists(), line
+        found = [node.name for node in ast.parse(path.read_bytes()).body if isinstance(node, TESTS)]
+        assert name.startswith("test_") and name in found, line
 
 
 def test_nothing_of_the_readme_names_a_place_that_is_not_there():

@@ -460,6 +460,8 @@ class Agent:
             desk=self.desk,
             screen=self.screen,
             stamp=self.stamp,
+            tool_retries=self.limits.tool_retries,
+            tool_retry_delay=self.limits.tool_retry_delay,
         )
         await hands.act(
             pending,

@@ -36,6 +36,10 @@ class Limits:
     temperature: float | None = None
     max_tokens: int | None = None
     """Of one answer."""
+    tool_retries: int = 3
+    """How often a call that only looks is tried again where its fault may pass."""
+    tool_retry_delay: float = 1.0
+    """Seconds before that."""
     attempts: int = 3
     """Of one model call; then the next provider is asked, or the run is put off."""
     backoff: float = 1.0

@@ -207,6 +207,10 @@ class RunSpec(Table):
     """Model calls in one run."""
     max_tool_calls: Count = 40
     """Tool calls in one run."""
+    tool_retries: Annotated[int, Field(ge=0, le=10)] = 3
+    """How often a call is tried again that failed for a passing reason; only one whose repetition does no harm."""
+    tool_retry_delay: Duration = timedelta(seconds=1)
+    """How long to wait before that."""
     media: Items[Picture] = ()
     """Pictures that the model is shown: globs like "plots/*.png", in the workspace or absolute in what the policy lets
     it read; "{path}": the files that landed (`watch`). Those that cannot be shown are named in the run."""

@@ -1,0 +1,112 @@
+"""The agent in a program of one's own: only a provider is needed."""
+
+from daemon.agent import Agent, Limits
+from daemon.errors import ToolFailed
+from daemon.functions import FunctionRegistry
+from daemon.models import FunctionCall, LLMMessage, LLMResponse, Status, Usage
+from daemon.providers import create_provider
+
+
+def scripted(*replies):
+    return create_provider("scripted", replies=list(replies))
+
+
+def calling(name, **arguments):
+    return {"tool_calls": [{"name": name, "arguments": arguments}]}
+
+
+def system(provider):
+    return provider.asked[-1].messages[0].content
+
+
+async def test_a_function_of_the_program_is_called_and_the_reply_says_how():
+    provider = scripted(calling("weather", city="北京"), "22 度,晴天。")
+    agent = Agent(provider, system_prompt="你是天气助手。")
+    agent.register_function("weather", "Weather of a city.", lambda city: {"city": city, "temperature": 22})
+    reply = await agent.process_message("北京今天天气怎么样?")
+    assert reply.content == "22 度,晴天。" and reply.iterations == 2 and reply.status is Status.SUCCEEDED
+    assert [(call["name"], call["arguments"], call["ok"]) for call in reply.function_calls] == [
+        ("weather", {"city": "北京"}, True)
+    ]
+    assert [message.role for message in agent.history] == ["system", "user", "assistant", "tool", "assistant"]
+    assert agent.history[0].content == "你是天气助手。"
+    assert '"temperature": 22' in agent.history[3].content
+
+
+async def test_what_is_injected_stands_in_the_prompt():
+    provider = scripted("Done.")
+    agent = Agent(provider)
+    agent.set_routine_name("daily-report")
+    agent.inject_skill_context("# How to brew\nHot water first.")
+    agent.inject_identity_context("Ada's machine. She hates jargon.")
+    await agent.process_message("Report.")
+    prompt = system(provider)
+    assert "Hot water first." in prompt and "She hates jargon." in prompt
+    assert "You run unattended on a schedule" in prompt and "daily-report" in prompt
+
+
+async def test_another_conversation_can_be_gone_on_with_and_forgotten():
+    provider = scripted("As I said.", "Who are you?")
+    agent = Agent(provider)
+    agent.set_history(
+        [
+            LLMMessage(role="system", content="Be brief."),
+            LLMMessage(role="user", content="Tea?"),
+            LLMMessage(role="assistant", content="At four."),
+        ]
+    )
+    await agent.process_message("When?")
+    assert [message.content for message in provider.asked[0].messages] == ["Be brief.", "Tea?", "At four.", "When?"]
+    agent.clear_history()
+    await agent.process_message("Hello.")
+    assert [message.content for message in provider.asked[1].messages] == ["Be brief.", "Hello."]
+
+
+async def test_whoever_streams_hears_what_happens_in_order():
+    provider = scripted({"text": "I look.", **calling("clock")}, "Four o'clock.")
+    agent, heard = Agent(provider), []
+    agent.register_function("clock", "The time.", lambda: "16:00")
+    reply = await agent.process_message_stream("What time is it?", heard.append)
+    assert reply.content == "Four o'clock."
+    assert [event["type"] for event in heard] == ["thinking", "delta", "thinking", "delta"]
+    assert "".join(event.get("text", "") for event in heard) == "I look.Four o'clock."
+
+
+async def test_a_passing_fault_of_what_only_looks_is_tried_again_and_nothing_else_is():
+    tried = {"look": 0, "write": 0}
+
+    def look():
+        tried["look"] += 1
+        if tried["look"] < 3:
+            raise ToolFailed("busy", transient=True)
+        return "seen"
+
+    def write():
+        tried["write"] += 1
+        raise ToolFailed("busy", transient=True)
+
+    registry = FunctionRegistry()
+    registry.register("look", "Look.", look, read_only=True)
+    registry.register("write", "Write.", write)
+    provider = scripted(calling("look"), calling("write"), "Done.")
+    agent = Agent(provider, registry, limits=Limits(tool_retry_delay=0.0))
+    reply = await agent.process_message("Go.")
+    assert [call["ok"] for call in reply.function_calls] == [True, False] and tried == {"look": 3, "write": 1}
+    tried["look"] = -10
+    again = Agent(scripted(calling("look"), "Done."), registry, limits=Limits(tool_retries=1, tool_retry_delay=0.0))
+    assert [call["ok"] for call in (await again.process_message("Go.")).function_calls] == [False]
+    assert tried["look"] == -8
+
+
+def test_an_answer_has_its_table_of_what_else_is_known():
+    extras = {"vendor": "v", "model": "m", "api": "messages", "blocks": [{"type": "text", "text": "Hi."}]}
+    answer = LLMResponse(
+        content="Hi.",
+        function_calls=(FunctionCall(name="f", arguments={}, id="toolu_1"),),
+        reasoning="Hm.",
+        provider_extras=extras,
+        usage=Usage(input=10, cache_read=4, output=2),
+    )
+    assert answer.metadata["thinking"] == "Hm."
+    assert answer.metadata["usage"] == {"input": 10, "cache_read": 4, "cache_write": 0, "output": 2, "reasoning": 0}
+    assert answer.raw_response == answer.as_message().provider_extras == extras
