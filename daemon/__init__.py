@@ -41,6 +41,7 @@ memory/         what earlier runs left behind, found again
 delivery/       the outbox: reports on their way to their targets
 store/          the journal: one SQLite file, one writer
 control/        the socket, its routes, and the client that talks to it
+novelty.py      which items of a run no earlier one has reported
 archive.py      what of a run is worth remembering; recollection.py memory as the config wants it
 events.py       what is happening in runs right now, for whoever watches
 log.py          structured logs; journald.py the same with fields, for systemd

@@ -59,6 +59,7 @@ from daemon.tools import (
     git,
     http_request,
     own,
+    report_items,
     routine,
     script,
     self_info,
@@ -338,6 +339,7 @@ class App:
     def _tools(self) -> FunctionRegistry:
         registry = FunctionRegistry()
         finish.register(registry)
+        report_items.register(registry, self.journal)
         sysinfo.register(registry)
         files.register(registry, lambda: self.policy)
         zone, confining = self.zone.key, self.ladder.sandbox

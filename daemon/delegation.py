@@ -113,7 +113,9 @@ def _narrowed(routine: Routine, task: str, tools: list[str] | None, tokens: int 
             "media": (),
         }
     )
-    return routine.model_copy(update={"run": spec, "gather": (), "gate": Gate(), "deliver": (), "first_run": False})
+    return routine.model_copy(
+        update={"run": spec, "gather": (), "gate": Gate(), "deliver": (), "dedupe": None, "first_run": False}
+    )
 
 
 def _left(routine: Routine, steps: list[Step], wanted: int | None) -> int | None:

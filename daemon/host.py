@@ -49,6 +49,7 @@ from daemon.models import (
     worse,
 )
 from daemon.money import Account, Meter, Purse
+from daemon.novelty import REPORT_ITEMS
 from daemon.outages import Outages
 from daemon.pictures import Pictures, look_at
 from daemon.policy import Policy
@@ -230,8 +231,9 @@ class RunHost:
         """Return the agent of this run; one that was begun goes on from its steps."""
         spec, rooms = routine.run, self._rooms
         provider, *fallback = self._metered(run, routine)
-        always = () if run.trigger == ASK else ("finish",)
+        always = [] if run.trigger == ASK else ["finish"] if routine.dedupe is None else ["finish", REPORT_ITEMS]
         offered = rooms.registry.names([*spec.tools, *always]) if spec.mode == "agent" else []
+        offered = [tool for tool in offered if tool != REPORT_ITEMS or tool in always]
         offered = [tool for tool in offered if tool not in BY_NAME or rooms.policy.names(tool, routine.under)]
         # the facts gathered before are steps, too
         fresh = not any(step.kind is StepKind.PROMPT for step in record.steps)
@@ -370,6 +372,7 @@ class RunHost:
             routine=routine.under,  # the routine's own name: a sub-agent has no more rights than whom it works for
             workspace=self._workspace,
             language=self._rooms.config.agent.language,
+            dedupe=routine.dedupe.key if routine.dedupe else "",
             programs=ProgramTime(sum(body["seconds"] for body in results if body["tool"] in PROGRAMS)),
         )
 

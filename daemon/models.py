@@ -341,6 +341,8 @@ class ToolContext:
     """The call's place in the run: the same one after a crash."""
     programs: ProgramTime = field(default_factory=ProgramTime)
     """Shared by all calls of the run."""
+    dedupe: str = ""
+    """What tells items that the routine reports from one another; empty where it does not report items."""
 
     def permits(self, verdict: Verdict) -> bool:
         """Tell whether a call that the policy judges so may run here."""

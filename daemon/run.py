@@ -24,8 +24,10 @@ from daemon.events import Events, end_of, of_step, waiting_of
 from daemon.gather import EVENTS, closed_by, closed_by_command, for_each_file, gather, told_by, values_of, with_facts
 from daemon.intercept import REHEARSAL
 from daemon.models import FunctionCall, Reply, Run, Status, Step, Taint, ToolResult, Usage, worse
+from daemon.novelty import judged, reported
 from daemon.pictures import Pictures
 from daemon.routines import Gate
+from daemon.store.novelty import Sightings
 from daemon.tools.subagent import SUBAGENT
 
 if TYPE_CHECKING:
@@ -239,7 +241,8 @@ async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
     spent = await host.archive(run, routine, reply, record.steps)
     reply = replace(reply, usage=reply.usage + spent)
     # shielded, as a cancel that comes this late must not part the end from those who wait for it
-    return await asyncio.shield(_end(run, routine, reply.status, host, reply=reply, detail=reply.detail))
+    found = _found(reply, routine, record.steps)
+    return await asyncio.shield(_end(run, routine, reply.status, host, reply=reply, detail=reply.detail, found=found))
 
 
 async def answer(
@@ -266,7 +269,7 @@ async def answer(
     shown = await around.pictures(routine, run, given) if routine.run.media and not agent.begun else Pictures()
     message, taint = with_facts(run.goal, [*told, *shown.facts, *facts], agent.language), worse(taint, shown.taint)
     reply = await agent.process_message(message, about=run.goal, taint=taint, media=shown.images, notes=shown.notes)
-    return _judged(reply, wanted, facts), agent
+    return _novel(_judged(reply, wanted, facts), routine, record.steps), agent
 
 
 async def _when_there_is_room(run: Run, host: Host) -> Run | None:
@@ -293,6 +296,19 @@ def _judged(reply: Reply, wanted: Sequence[Gather], facts: Sequence[Fact]) -> Re
     if not broken or reply.status is not Status.SUCCEEDED:
         return reply
     return replace(reply, status=Status.FAILED, silent=False, detail=f"could not gather: {', '.join(broken)}")
+
+
+def _novel(reply: Reply, routine: Routine, steps: Sequence[Step]) -> Reply:
+    """Return the reply with nothing in it that an earlier run has reported, where the routine wants that."""
+    return judged(reply, reported(steps, routine.dedupe.key)) if routine.dedupe else reply
+
+
+def _found(reply: Reply, routine: Routine, steps: Sequence[Step]) -> Sightings | None:
+    """Return what is to be known as reported once the run has ended well."""
+    if routine.dedupe is None or reply.status is not Status.SUCCEEDED:
+        return None
+    haul = reported(steps, routine.dedupe.key)
+    return Sightings(items=haul.sightings, keep=routine.dedupe.keep) if haul else None
 
 
 async def _input_of(run: Run, host: Around) -> Any:
@@ -329,6 +345,7 @@ async def _end(
     *,
     reply: Reply | None = None,
     detail: str | None = None,
+    found: Sightings | None = None,
 ) -> Run:
     """End the run: its row and its deliveries are one commit. Without a readable routine nobody is told but the row."""
     spent = reply.usage if reply else Usage()
@@ -350,7 +367,7 @@ async def _end(
     zone = (routine and routine.trigger.timezone) or host.zone
     sent = routine is not None and run.trigger != REHEARSAL
     told = deliveries_for(run, routine.deliver, ping=routine.ping) if routine and sent else ()
-    run = await host.journal.end(run, told, zone=zone)
+    run = await host.journal.end(run, told, zone=zone, found=found if sent else None)
     host.events.publish(run.id, end_of(run))
     host.wake_outbox()
     log.info("run.finished", status=run.status.value, detail=run.detail, tokens=run.usage.total, silent=run.silent)

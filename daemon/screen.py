@@ -26,7 +26,12 @@ log = structlog.get_logger()
 
 # Tools that answer in our own words, or in those of the owner. All others bring what anybody may have written, those of
 # users and servers too. `memory_recall` and `sysinfo` do so where they say it themselves.
-OURS = frozenset({"finish", "self_info", "file_write", "memory_store", "memory_forget", "skill", "routine", "config"})
+OURS = frozenset(
+    {
+        *("finish", "report_items", "self_info", "file_write", "memory_store", "memory_forget"),
+        *("skill", "routine", "config"),
+    }
+)
 # Parts of sysinfo that quote logs: whoever can reach a port of this machine can write lines there.
 QUOTING = frozenset({"errors"})
 # Characters that are looked at on the event loop: longer texts take more time than others should wait.

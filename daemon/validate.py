@@ -27,7 +27,7 @@ TOOLS = frozenset(
     {
         *("file_list", "file_read", "file_write", "finish", "memory_expand", "memory_forget", "memory_recall"),
         *("git", "http_request", "memory_store", "script", "self_info", "shell", "skill", "subagent", "sysinfo"),
-        *("config", "routine"),
+        *("config", "report_items", "routine"),
     }
 )
 

@@ -18,6 +18,7 @@ HOUSE = Path(__file__).parents[1] / "daemon"
 FLOORS = (
     "values",
     "models errors facts places beneath bell clock crontab imports journald neutral notify redact",
+    "novelty",
     "definitions errands events forecast log metrics phrases schedule shipped store timer",
     "config due reload watching",
     "delivery functions injection memory policy providers routines sandbox skills",

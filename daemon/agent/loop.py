@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from daemon.agent.texts import say
 from daemon.errors import OverBudget
 from daemon.models import Reply, Status, Usage
+from daemon.novelty import REPORT_ITEMS
 from daemon.values import dataclass
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _answered(talk: Conversation, answer: LLMResponse) -> Reply | None:
         case "pause":
             return None  # the vendor wants the same conversation again to go on
     text = answer.content.strip()
-    if text:
+    if text or _has_reported(talk.transcript):
         silent = bool(talk.silent_token) and text == talk.silent_token
         return _reply(talk, "" if silent else text, Status.SUCCEEDED, silent=silent)
     if talk.transcript.nudges:
@@ -181,9 +182,14 @@ def _finished(talk: Conversation, call: Json) -> Reply:
         )
     if arguments.get("notify") is False:
         return _reply(talk, "", Status.SUCCEEDED, silent=True, detail=reason or None)
-    if not (text or reason):
+    if not (text or reason or _has_reported(talk.transcript)):
         return _reply(talk, "", Status.FAILED, detail="the agent finished without a report")
     return _reply(talk, text or reason, Status.SUCCEEDED)
+
+
+def _has_reported(transcript: Transcript) -> bool:
+    """Tell whether items were reported, of which the report is made: nothing more need be said."""
+    return any(call["name"] == REPORT_ITEMS and call["ok"] for call in transcript.calls.values())
 
 
 def _capped(talk: Conversation, key: str, limit: int | str | None) -> Reply:

@@ -94,6 +94,11 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("agentctl audit --run 7QXZM", "every call of a run and the rule that judged it"),
         ("agentctl audit --verify", "that nobody has changed a row"),
     ),
+    "agentctl seen": (
+        ("agentctl seen releases", "the latest first"),
+        ("agentctl seen releases forget https://news.example/1", "it is new again when it is found again"),
+        ("agentctl seen releases forget --all", ""),
+    ),
     "agentctl memory": (
         ("agentctl memory search backup failed", ""),
         ("agentctl memory stats", ""),

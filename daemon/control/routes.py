@@ -13,7 +13,18 @@ from http import HTTPStatus
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
-from daemon.control import asking, forecasting, incidents, memory, money, preview, rehearsing, replaying, rights
+from daemon.control import (
+    asking,
+    forecasting,
+    incidents,
+    memory,
+    money,
+    preview,
+    rehearsing,
+    replaying,
+    rights,
+    seen,
+)
 from daemon.control.binding import Between, Limit, Offset
 from daemon.control.plans import (
     FIRES_SHOWN,
@@ -338,6 +349,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     *replaying.ROUTES,
     *rehearsing.ROUTES,
     *memory.ROUTES,
+    *seen.ROUTES,
     ("GET", "/v1/doctor", examine),
     ("POST", "/v1/reload", reload),
     ("GET", "/v1/openapi.json", show_openapi),

@@ -506,6 +506,13 @@ def memory(call: Call) -> int:
     return main(call)
 
 
+def seen(call: Call) -> int:
+    """Show or forget what a routine has reported."""
+    from daemon.control.reported import seen as act
+
+    return act(call)
+
+
 def approvals(call: Call) -> int:
     """List what waits for an answer."""
     from daemon.control.answer import approvals as act

@@ -19,6 +19,7 @@ from daemon.values import dataclass
 # What the tools that ship with us say themselves. All else, those of users and servers too, brings in what is outside.
 _OURS = words("""
     memory_store memory_recall memory_forget memory_expand skill self_info config routine sysinfo file_list finish
+    report_items
     """)
 
 

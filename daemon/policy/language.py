@@ -57,6 +57,7 @@ TOOLS: Mapping[str, Tool] = {
     "sysinfo": Tool(),
     "self_info": Tool(),
     "finish": Tool(),
+    "report_items": Tool(),
     "skill": Tool(),
     "web_search": Tool(sends=True),
     "routine": Tool(
@@ -75,6 +76,8 @@ TOOLS: Mapping[str, Tool] = {
     ),
     "subagent": Tool(),  # what it does is judged call by call, by the rules of whom it works for
 }
+# Tools that do nothing but say how the run ends and what it found: no rule is needed for them.
+OF_THE_RUN = frozenset({"finish", "report_items"})
 # Programs that run whatever they are told to: a rule that allows one of them by name alone allows everything.
 RUN_ANYTHING = listed("""
     sh bash dash zsh ksh fish busybox env nice nohup setsid timeout time xargs parallel watch sudo su doas chroot
@@ -190,7 +193,7 @@ class RoutineTable(Table):
     """What holds for the runs of one routine on top of the rules; it can only take away."""
 
     tools: Items[Token] | None = None
-    """Only these tools, by name or with *; `finish` always."""
+    """Only these tools, by name or with *; `finish` and `report_items` always."""
     commands: Items[Token] | None = None
     """Only these commands of the tools shell and git, by their first words: `df`, `git log`."""
     hosts: Items[Annotated[str, AfterValidator(_sound_host)]] | None = None

@@ -21,7 +21,7 @@ from daemon.models import Effect, Json, Verdict
 from daemon.policy.confines import offers, without_part, without_tool
 from daemon.policy.globs import Glob, any_covers
 from daemon.policy.judge import Part, judge, speaks_of
-from daemon.policy.language import TOOLS, Limits, PolicyFile, RoutineTable, Rule, Tool, checks, strictness
+from daemon.policy.language import OF_THE_RUN, TOOLS, Limits, PolicyFile, RoutineTable, Rule, Tool, checks, strictness
 from daemon.policy.lexer import Unreadable
 from daemon.policy.profiles import instead_of, read_only
 from daemon.policy.reach import Reach
@@ -46,7 +46,7 @@ _SAY = {
     },
 }
 _UNCONFINED = RoutineTable()
-_FINISH = Verdict(effect=Effect.ALLOW, rule="built in", reason="it only ends the run")
+_OF_THE_RUN = Verdict(effect=Effect.ALLOW, rule="built in", reason="it only says how the run ends")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,13 +124,13 @@ class Policy:
         """Judge a call and return, for the shell, exactly what would run; the tool runs that and nothing else."""
         verdict, line = self._by_rules(tool, arguments, routine)
         restraint = self._restraint(routine)
-        if tool != "finish" and restraint.concerns(verdict, tainted=tainted):
+        if tool not in OF_THE_RUN and restraint.concerns(verdict, tainted=tainted):
             verdict = restraint.lower(verdict, self._manner(tool, arguments), tainted=tainted)
         return verdict, line
 
     def _by_rules(self, tool: str, arguments: Json, routine: str) -> tuple[Verdict, tuple[Planned, ...]]:
-        if tool == "finish":
-            return _FINISH, ()
+        if tool in OF_THE_RUN:
+            return _OF_THE_RUN, ()
         tables = self._tables(routine)
         for name, table in tables:
             if (narrowed := without_tool(table, tool, name)) is not None:
@@ -245,7 +245,7 @@ class Policy:
         """Return in a few lines what these tools may do in a routine, for the prompt."""
         say = _SAY.get(language, _SAY["en"])
         tables = [table for _, table in self._tables(routine)]
-        offered = [tool for tool in tools if tool != "finish" and all(offers(table, tool) for table in tables)]
+        offered = [tool for tool in tools if tool not in OF_THE_RUN and all(offers(table, tool) for table in tables)]
         rules = [rule for rule in self.rules if any(rule.is_for(tool, routine) for tool in offered)]
         allowing = [rule for rule in rules if rule.effect is Effect.ALLOW]
         lines: list[str] = []

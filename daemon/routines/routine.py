@@ -252,6 +252,16 @@ class Gate(Table):
     """Go on if this program (words, no shell) exits with 0; 1 closes the gate, anything else is a failure."""
 
 
+class Dedupe(Table):
+    """Report only what no earlier run has reported. The agent is given `report_items`, and the report is made of what
+    of that is new; nothing new is silence."""
+
+    key: Literal["url", "id", "title"] = "url"
+    """What tells items from one another; addresses count as the same with another fragment or utm_ parameters."""
+    keep: SomeDuration = timedelta(days=365)
+    """What no run has found for so long is forgotten, and would be new again."""
+
+
 End = Literal["succeeded", "failed", "timed_out", "cancelled", "interrupted"]
 
 
@@ -292,6 +302,7 @@ class Definition(Table):
     run: RunSpec = RunSpec()
     gather: Items[Gather] = ()
     gate: Gate = Gate()
+    dedupe: Dedupe | None = None
     deliver: Items[Deliver] = ()
     origin: Origin | None = None
 

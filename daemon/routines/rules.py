@@ -94,6 +94,13 @@ def _tools_fit_the_mode(routine: Definition) -> Iterator[Conflict]:
         yield Conflict("run.required_tools", "this mode offers no tools", run.required_tools, 'set mode = "agent"')
 
 
+def _items_are_for_agents(routine: Definition) -> Iterator[Conflict]:
+    if routine.dedupe is not None and routine.run.mode != "agent":
+        yield Conflict("dedupe", "is for an agent, which reports items by a tool", hint='set mode = "agent" in [run]')
+    if routine.dedupe is None and "report_items" in routine.run.tools:
+        yield Conflict("run.tools", "report_items belongs to [dedupe], which is not there", hint='like key = "url"')
+
+
 def _gathered_names(routine: Definition) -> Iterator[Conflict]:
     seen: set[str] = set()
     for index, gather in enumerate(routine.gather):
@@ -164,6 +171,7 @@ RULES: tuple[Rule[Definition], ...] = (
     Rule(("deliver.path", "trigger.watch"), _reports_start_nothing),
     Rule(("run.prompt", "run.mode", "gather"), _nothing_to_do),
     Rule(("run.mode", "run.tools", "run.required_tools"), _tools_fit_the_mode),
+    Rule(("dedupe", "run.mode", "run.tools"), _items_are_for_agents),
     Rule(("gather.name",), _gathered_names),
     Rule(("gate.changed", "gather.name"), _gate_knows_its_facts),
     Rule(("gate.moments", "trigger.cron", "trigger.every", "deliver"), _moments_that_can_be_told),

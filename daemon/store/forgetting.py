@@ -110,6 +110,8 @@ def bury(connection: sqlite3.Connection, run: str, now: datetime) -> str:
     connection.execute("DELETE FROM quarantine WHERE run_id = ?", (run,))
     connection.execute("DELETE FROM told WHERE run_id = ?", (run,))
     connection.execute("DELETE FROM input WHERE run_id = ?", (run,))
+    # what it reported is known by a digest: it is not reported again, and nobody can read what it was
+    connection.execute("UPDATE novelty SET key = '', title = '' WHERE run_id = ?", (run,))
     # the summary of a conversation says what its turns said; the next one is made of those that are left
     connection.execute(
         "UPDATE meta SET value = json_set(value, '$.summary', '') WHERE key = (SELECT"

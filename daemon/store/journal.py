@@ -17,6 +17,7 @@ from daemon.store.days import Day, Days
 from daemon.store.digests import Digests
 from daemon.store.histories import Histories
 from daemon.store.measures import Measures
+from daemon.store.novelty import Novelty
 from daemon.store.occasions import Occasions
 from daemon.store.outbox import Deliveries
 from daemon.store.policies import Policies
@@ -44,6 +45,7 @@ class Journal(
     Policies,
     Audit,
     Measures,
+    Novelty,
     Digests,
     Histories,
     Renaming,

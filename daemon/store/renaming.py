@@ -10,7 +10,7 @@ from daemon.store.part import Part
 
 # Not the audit, which proves that none of its rows was changed, and not what is remembered of runs: there the name is
 # among the words by which they are found.
-TABLES = ("run", "slot", "seen", "approval", "quarantine", "spending")
+TABLES = ("run", "slot", "seen", "approval", "quarantine", "spending", "novelty")
 STAYS = ("audit", "memory_run")
 FACTS = ("on_start", "after")
 

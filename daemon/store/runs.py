@@ -22,6 +22,7 @@ from daemon.store.asking import drop_open, use
 from daemon.store.audit import note_steps
 from daemon.store.database import Database
 from daemon.store.incidents import Alerting, Incidents
+from daemon.store.novelty import Sightings, keep_sightings
 from daemon.store.outbox import enqueue
 from daemon.store.rows import (
     AFTER_EVERY_ID,
@@ -197,11 +198,13 @@ class Runs(Incidents):
         *,
         reason: Reason = Reason.GATE,
         zone: str = "UTC",
+        found: Sightings | None = None,
     ) -> Run:
         """Write down how a run ended and its deliveries (target, options), in one durable commit.
 
         `run` is already in its ended status (`run.to(...)`). The deliveries of a silent run are kept as suppressed.
-        A skipped run makes its slot skipped, for `reason`. `zone` is the one its report is dated in.
+        A skipped run makes its slot skipped, for `reason`. `zone` is the one its report is dated in. What was `found`
+        is known as reported from then on.
         Fenced; StoreFull as for `append`.
         """
         if not run.status.ended:
@@ -217,6 +220,8 @@ class Runs(Incidents):
                 connection.execute("UPDATE slot SET outcome = 'skipped', reason = ? WHERE run_id = ?", (reason, run.id))
             enqueue(connection, final, deliveries, zone, self.alerting)
             drop_open(connection, run.id, stamp(now))
+            if found is not None:
+                keep_sightings(connection, final.routine, final.id, found, now)
             return final
 
         final = await self._db.write(work, durable=True)

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from daemon.models import Json, Petition, Reason, Run, Step
+from daemon.store.novelty import Sightings
 from daemon.store.slots import Claim
 
 
@@ -37,7 +38,13 @@ class RunStore(Protocol):
         """Let go of a run until a person has answered."""
 
     async def end(
-        self, run: Run, deliveries: Sequence[tuple[str, Json]] = (), *, reason: Reason = Reason.GATE, zone: str = "UTC"
+        self,
+        run: Run,
+        deliveries: Sequence[tuple[str, Json]] = (),
+        *,
+        reason: Reason = Reason.GATE,
+        zone: str = "UTC",
+        found: Sightings | None = None,
     ) -> Run:
         """Write down how a run ended, together with its deliveries."""
 

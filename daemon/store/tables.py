@@ -236,6 +236,22 @@ class SeenRow(Table, table=True):
     at: datetime = _column(Moment)
 
 
+class NoveltyRow(Table, table=True):
+    """An item that a routine with [dedupe] has reported."""
+
+    __tablename__ = "novelty"
+    __table_args__ = (Index("novelty_last", "routine", "last"), Index("novelty_run", "run_id"))
+
+    routine: str = _column(Text, primary_key=True)
+    digest: str = _column(Text, primary_key=True)
+    key: str = _column(Text)
+    title: str = _column(Text, "''", default="")
+    first: datetime = _column(Moment)
+    last: datetime = _column(Moment)
+    times: int = _column(Integer, "1", default=1)
+    run_id: str = _column(Text)
+
+
 class StepRow(Table, table=True):
     """One journalled fact of a run; see models.Step."""
 
