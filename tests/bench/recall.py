@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import sqlite3
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -204,25 +205,40 @@ def _resident() -> float:
 
 
 async def _watched(ask: Callable[[str], Awaitable[object]], questions: Iterable[str]) -> dict[str, Any]:
-    """Return how long each question took, and the longest time the loop did not come round meanwhile."""
+    """Return how long each question took, and the longest time we ourselves kept the loop from coming round."""
     times: list[float] = []
     gaps = [0.0]
-    watching = asyncio.create_task(_watch(gaps))
-    for question in questions:
-        begin = time.perf_counter()
-        await ask(question)
-        times.append(time.perf_counter() - begin)
-    watching.cancel()
+    with _queued() as queued:
+        watching = asyncio.create_task(_watch(gaps, queued))
+        for question in questions:
+            begin = time.perf_counter()
+            await ask(question)
+            times.append(time.perf_counter() - begin)
+        watching.cancel()
     return {"times": times, "extra": {"gap": max(gaps)}}
 
 
-async def _watch(gaps: list[float]) -> None:
-    last = time.perf_counter()
+async def _watch(gaps: list[float], queued: Callable[[], float]) -> None:
+    last, waited = time.perf_counter(), queued()
     while True:
         await asyncio.sleep(0.0005)
-        now = time.perf_counter()
-        gaps.append(now - last)
-        last = now
+        now, waits = time.perf_counter(), queued()
+        gaps.append(now - last - (waits - waited))
+        last, waited = time.perf_counter(), queued()
+
+
+@contextmanager
+def _queued() -> Iterator[Callable[[], float]]:
+    """Yield what tells how long our threads have stood ready to run while others had the processors.
+
+    That is not our doing: neither where the loop itself stood there, nor where the thread did that it waited for.
+    """
+    files = [os.open(path, os.O_RDONLY) for path in Path("/proc/self/task").glob("*/schedstat")]
+    try:
+        yield lambda: sum(int(os.pread(file, 100, 0).split()[1]) for file in files) / 1e9
+    finally:
+        for file in files:
+            os.close(file)
 
 
 def _inserts(effort: Effort) -> Iterable[Row]:
@@ -281,7 +297,7 @@ def _recall(effort: Effort, name: str, texts: int, bars: dict[str, float]) -> It
         bar=bars["resident"],
         note=f"MiB; {note}",
     )
-    # of each round the longest, and of those the median: where others work too, one long gap is theirs
+    # of each round the longest, and of those the median: a processor that the machine itself lends away cannot be told
     gap, raw_gap = (median(sample.extra["gap"] for sample in samples) for samples in (mine, theirs))
     label = f"memory {name}, loop not coming round"
     yield Row(name=label, floor=ms(raw_gap), ours=ms(gap), value=gap * 1000, bar=5, note="ms, while asked")
