@@ -118,7 +118,7 @@ _BREATH = 0.1
 
 
 def _chores(app: App) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-    yield "rest of the house", _complete()
+    yield "rest of the house", _complete(app)
     keeper = Keeper(app.memory, clock=app.clock.now, retention=lambda: retention_of(app.config))
     yield "memory keeper", keeper.run()
     yield "journal upkeep", upkeep_of(app).run()
@@ -133,9 +133,10 @@ def _chores(app: App) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
     yield "doctor", _examine(app)
 
 
-async def _complete() -> None:
+async def _complete(app: App) -> None:
     """Import what only runs need, before an upgrade on disk can mix two versions in one process."""
     await asyncio.to_thread(_import_the_rest)
+    await asyncio.to_thread(app.registry.read)
     gc.freeze()  # what there is by now stays: no need to look through it ever again
     gc.enable()
 

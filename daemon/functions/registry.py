@@ -23,8 +23,6 @@ class FunctionDefinition:
 
     name: str
     description: str
-    parameters: Json
-    """JSON schema of the arguments."""
     func: Callable[..., Any]
     read_only: bool = False
     """Changes nothing: calls of one turn may run side by side."""
@@ -36,6 +34,11 @@ class FunctionDefinition:
     """What differs between two results, in words."""
     signature: Signature = field(repr=False, compare=False)
 
+    @property
+    def parameters(self) -> Json:
+        """JSON schema of the arguments."""
+        return self.signature.schema
+
     def __post_init__(self) -> None:
         if self.read_only and not self.idempotent:
             object.__setattr__(self, "idempotent", True)
@@ -44,7 +47,9 @@ class FunctionDefinition:
 class FunctionRegistry:
     """Functions by name. Names are unique: a later tool must not take the place, and the rights, of an earlier one."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, known_good: bool = False) -> None:
+        """`known_good` functions have signatures that JSON can express, and are read by `read` or when first needed."""
+        self._known_good = known_good
         self._functions: dict[str, FunctionDefinition] = {}
         self._lists: dict[frozenset[str], list[Json]] = {}
 
@@ -71,10 +76,11 @@ class FunctionRegistry:
             msg = f"there is already a tool called {name}"
             raise ValueError(msg)
         signature = Signature(name, func, parameters)
+        if not self._known_good:
+            signature.schema  # noqa: B018  read now: what JSON cannot say is refused here
         definition = FunctionDefinition(
             name=name,
             description=description or signature.doc.description,
-            parameters=signature.schema,
             func=func,
             read_only=read_only,
             idempotent=idempotent,
@@ -85,6 +91,11 @@ class FunctionRegistry:
         self._functions[name] = definition
         self._lists.clear()
         return definition
+
+    def read(self) -> None:
+        """Read the signatures that nobody has needed yet."""
+        for definition in list(self._functions.values()):
+            definition.signature.schema  # noqa: B018
 
     def adopt(self, others: FunctionRegistry) -> None:
         """Take over the functions of another registry; ValueError for a name that is taken."""

@@ -28,26 +28,48 @@ _Parameter = inspect.Parameter
 
 
 class Signature:
-    """How a model calls one function: the schema it reads, and the check of what it sends."""
+    """How a model calls one function: the schema it reads, and the check of what it sends.
+
+    The types are read when they are first asked for: a millisecond per tool, that a start need not wait for.
+    """
 
     def __init__(self, name: str, func: Callable[..., Any], parameters: Json | None = None) -> None:
-        """Read `func`; explicit `parameters` are taken as they are and checked on their first level."""
-        self.name = name
+        """Take up `func`; explicit `parameters` are taken as they are and checked on their first level."""
+        self.name, self._func, self._parameters = name, func, parameters
         try:
             self._signature = inspect.signature(func)
         except ValueError:
             msg = f"the signature of tool {name} cannot be read; wrap it in a function of your own"
             raise TypeError(msg) from None
         self.doc = docstrings.parse(_docstring(func))
-        hints = _hints(name, func, self._signature, lenient=parameters is not None)
-        self._injected = frozenset(key for key, hint in hints.items() if _is_context(hint))
-        shown = [p for key, p in self._signature.parameters.items() if key not in self._injected]
-        self._rest = next((p.name for p in shown if p.kind is _Parameter.VAR_KEYWORD), None)
-        self._adapter: TypeAdapter[Any] | None = None
-        self.schema = parameters or {}
-        if parameters is None:
-            self._adapter, schema = self._validator(shown, hints)
-            self.schema = _schema(schema, shown)
+
+    @functools.cached_property
+    def _types(self) -> Json:
+        return _hints(self.name, self._func, self._signature, lenient=self._parameters is not None)
+
+    @functools.cached_property
+    def _injected(self) -> frozenset[str]:
+        return frozenset(key for key, hint in self._types.items() if _is_context(hint))
+
+    @property
+    def _shown(self) -> list[_Parameter]:
+        return [p for key, p in self._signature.parameters.items() if key not in self._injected]
+
+    @functools.cached_property
+    def _rest(self) -> str | None:
+        return next((p.name for p in self._shown if p.kind is _Parameter.VAR_KEYWORD), None)
+
+    @functools.cached_property
+    def _read(self) -> tuple[TypeAdapter[Any] | None, Json]:
+        if self._parameters is not None:
+            return None, self._parameters
+        adapter, schema = self._validator(self._shown, self._types)
+        return adapter, _schema(schema, self._shown)
+
+    @property
+    def schema(self) -> Json:
+        """What the model reads; TypeError where JSON cannot say it."""
+        return self._read[1]
 
     def bind(self, arguments: Json, context: ToolContext | None) -> inspect.BoundArguments:
         """Check the arguments and lay them out for the call; raises ToolFailed that names every fault."""
@@ -70,15 +92,16 @@ class Signature:
 
     def _checked(self, arguments: Json) -> Json:
         # What we inject is never the model's to give, whatever else the function accepts by keyword.
-        wrong = [faults.unknown(key, self.schema.get("properties", {})) for key in arguments if key in self._injected]
+        adapter, schema = self._read
+        wrong = [faults.unknown(key, schema.get("properties", {})) for key in arguments if key in self._injected]
         values = arguments
-        if self._adapter is None:
-            wrong += faults.by_schema(arguments, self.schema, closed=self._rest is None)
+        if adapter is None:
+            wrong += faults.by_schema(arguments, schema, closed=self._rest is None)
         elif not wrong:
             try:
-                values = self._adapter.validate_python(arguments)
+                values = adapter.validate_python(arguments)
             except ValidationError as error:
-                wrong = faults.by_pydantic(error, arguments, self.schema)
+                wrong = faults.by_pydantic(error, arguments, schema)
         if wrong:
             raise faults.misfit(self.name, wrong)
         return dict(values)
@@ -104,7 +127,7 @@ class Signature:
         shape: Any = TypedDict(self.name, keys, **rest)  # type: ignore[misc]
         try:
             adapter: TypeAdapter[Any] = TypeAdapter(shape if rest else with_config(ConfigDict(extra="forbid"))(shape))
-            schema = adapter.json_schema()  # now, so that what JSON cannot say is refused when the tool is registered
+            schema = adapter.json_schema()
         except PydanticUserError as error:
             reason = str(error).partition("\n")[0]
             msg = f"tool {self.name} has a parameter that cannot come from JSON: {reason}"
