@@ -43,6 +43,21 @@ def _rows(effort: Effort, kind: str = "open_source") -> Iterable[Row]:
     )
 
 
+def _lag(effort: Effort) -> Iterable[Row]:
+    with tempfile.TemporaryDirectory() as folder, Vendor(_LATENCY) as vendor:
+        config = house.build(Path(folder) / "house", vendor.url, width=_WIDTH)
+        with Worker("tests.bench.house:lags", config=str(config), width=_WIDTH, remembered=1000) as ours:
+            (rounds,) = in_turns(effort, effort.scaled(4), ours)
+    late = [percentile(each.extra["late"], 0.99) for each in rounds]
+    yield Row(
+        name="100 runs at once, loop lag p99",
+        ours=ms(median(late)),
+        value=median(late) * 1000,
+        bar=20,
+        note=f"ms; the longest {ms(max(max(each.extra['late']) for each in rounds))}",
+    )
+
+
 def _by(kind: str) -> str:
     return "" if kind == "open_source" else f", {kind}"
 
@@ -57,5 +72,6 @@ def _rate(sample: Sample) -> float:
 
 ROWS: dict[str, Bench] = {
     "crowd": _rows,
+    "crowd-lag": _lag,
     **{f"crowd:{kind}": _of(kind) for kind in house.WAYS if kind != "open_source"},
 }

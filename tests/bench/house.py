@@ -182,6 +182,35 @@ async def runs(config: str, width: int, remembered: int) -> AsyncIterator[Round]
         yield round_
 
 
+# Between two looks at how late the event loop is; shorter ones would be work of their own.
+_TICK = 0.002
+
+
+@asynccontextmanager
+async def lags(config: str, width: int, remembered: int) -> AsyncIterator[Round]:
+    """Live runs like `runs`, and tell how late the event loop came to whoever was due meanwhile, look by look."""
+    loop = asyncio.get_running_loop()
+    late: list[float] = []
+
+    def look(due: float) -> None:
+        nonlocal ticking
+        late.append(loop.time() - due)
+        due = loop.time() + _TICK
+        ticking = loop.call_at(due, look, due)
+
+    async with runs(config, width, remembered) as live:
+        ticking = loop.call_soon(lambda: None)
+
+        async def round_(count: int) -> dict[str, Any]:
+            late.clear()
+            look(loop.time())
+            await live(count)
+            ticking.cancel()
+            return {"extra": {"late": late}}
+
+        yield round_
+
+
 def agentd(config: Path) -> list[str]:
     """Return the command `agentd` on this config and its own state."""
     return [sys.executable, "-m", "daemon.main", "--config", str(config), "--state", str(config.parent / "state")]

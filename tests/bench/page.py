@@ -35,6 +35,7 @@ def _views(effort: Effort) -> Iterable[Row]:
             threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
             browser = _Browser(server.server_port, str(server.gate.token))
             times = {view: browser.times(view.format(run=run), effort.rounds + 1) for view in _VIEWS}
+            browser.close()
             server.shutdown()
     slowest = max(times, key=lambda view: median(times[view]))
     for view, taken in times.items():
@@ -62,6 +63,9 @@ class _Browser:
     def times(self, path: str, count: int) -> list[float]:
         """Return how long each answer took, from the question to its last byte."""
         return [self._time(path) for _ in range(count)]
+
+    def close(self) -> None:
+        self._connection.close()
 
     def _time(self, path: str) -> float:
         begin = time.perf_counter()

@@ -14,7 +14,7 @@ import pytest
 
 from daemon.errors import ConfigError, StoreFull
 from daemon.store.connection import check_modules, check_sqlite, open_reader
-from daemon.store.database import BATCH, Database, Work
+from daemon.store.database import BATCH, TURN, Database, Work
 
 
 @pytest.fixture
@@ -366,3 +366,23 @@ async def test_what_nobody_waits_for_is_written_before_the_file_is_closed(tmp_pa
     assert await riding == 1
     with closing(open_reader(tmp_path / "agentd.db")) as connection:
         assert keys(connection) == [1]
+
+
+async def test_a_hundred_answers_come_in_their_order_and_let_others_have_a_turn_between(db: Database) -> None:
+    told: list[int] = []
+    turns = 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        if len(told) < 100:
+            asyncio.get_running_loop().call_soon(turn)
+
+    async with held(db):
+        written = [db.submit(put(number)) for number in range(100)]
+        for each in written:
+            each.add_done_callback(lambda done: told.append(done.result()))
+    turn()
+    await asyncio.gather(*written)
+    assert told == list(range(100))
+    assert turns > 100 // TURN
