@@ -189,7 +189,12 @@ VERBS = {
         (("folder",), {"metavar": "DIR", "help": "a new folder"}),
     ),
     "logs": Verb(verbs.logs, "the log; -f follows it, works without a daemon too", raw=True),
-    "events": Verb(verbs.events, "what runs do, as it happens; Ctrl-C ends it", ANY_ROUTINE),
+    "events": Verb(
+        verbs.events,
+        "what runs do, as it happens; Ctrl-C ends it",
+        ANY_ROUTINE,
+        (("-f", "--follow"), {"action": "store_true", "help": "as it does anyway"}),
+    ),
     "cancel": Verb(verbs.cancel, "stop a run", RUN),
     "pause": Verb(
         verbs.pause,

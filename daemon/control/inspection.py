@@ -4,8 +4,23 @@ from __future__ import annotations
 
 import json
 
+from daemon.control.paid import paid, sections_of
 from daemon.control.progress import summary
-from daemon.control.render import BOLD, DIM, Page, columns, counted, moment, one_line, span, toml_like, when, words
+from daemon.control.render import (
+    BOLD,
+    DIM,
+    YELLOW,
+    Page,
+    columns,
+    counted,
+    moment,
+    one_line,
+    short,
+    span,
+    toml_like,
+    when,
+    words,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,12 +36,30 @@ SANDBOXES = {
     "profiles": "none on this machine, so only what changes nothing was run: agentctl doctor says why",
     "off": "none, as the policy wants it",
 }
+TAINTED = {"tainted": "tainted", "high": "tainted: read like orders"}
+# How calls to a model ended that are no step of the run.
+UNHEARD = {
+    "answered": "asked beside the conversation",
+    "failed": "no answer, nothing to pay",
+    "unknown": "broke off; this is the most it can come to",
+    "asked": "under way",
+}
+# The sign in which each answer to a question is shown.
+APPROVALS = {"pending": "waiting", "approved": "ok", "used": "ok", "rejected": "fail", "expired": "warn", "void": "-"}
 FOLDED = 3  # lines of a result that are shown without --full
 CHARACTERS_PER_TOKEN = 4  # the usual estimate for Latin text; the model's own count stands below it
 
 
-def inspect(page: Page, run: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], *, full: bool) -> None:
-    """Write everything that is known of a run."""
+def inspect(
+    page: Page,
+    run: Mapping[str, Any],
+    steps: Sequence[Mapping[str, Any]],
+    *,
+    full: bool,
+    calls: Sequence[Mapping[str, Any]] = (),
+    approvals: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Write everything that is known of a run; `calls` are those to models, `approvals` what people were asked."""
     _head(page, run)
     prompts = [step for step in steps if step["kind"] == "prompt"]
     for step in prompts:
@@ -40,12 +73,14 @@ def inspect(page: Page, run: Mapping[str, Any], steps: Sequence[Mapping[str, Any
     if not steps:
         page.say("  nothing yet")
     begin = moment(run["started"]) if run["started"] else None
-    calls = {step["call"]: step["body"] for step in steps if step["kind"] == "call"}
+    made = {step["call"]: step["body"] for step in steps if step["kind"] == "call"}
     answered = {step["call"] for step in steps if step["kind"] == "result"}
+    by_step, others = paid(steps, calls)
     for step in steps:
         if step["kind"] != "call" or step["call"] not in answered:
-            _step(page, step, calls, begin, full=full)
-    _usage(page, run)
+            _step(page, step, made, begin, full=full, usd=by_step.get(step["seq"], {}).get("usd"))
+    _usage(page, run, others)
+    _approvals(page, approvals)
     if run["report"]:
         page.title("Report")
         _text(page, run["report"], full=True)
@@ -96,23 +131,37 @@ def _status(run: Mapping[str, Any]) -> str:
 def _prompt(page: Page, body: Mapping[str, Any], *, full: bool) -> None:
     system = str(body.get("system", ""))
     page.title(f"Prompt, about {len(system) // CHARACTERS_PER_TOKEN} tokens")
-    for name, length in (body.get("sections") or {}).items():
-        page.say(f"  {name:<12} {page.paint(f'{length:>7} characters', DIM)}")
+    for name, text in sections_of(body):
+        page.say(f"  {page.safe(name):<12} {page.paint(f'{len(text):>7} characters', DIM)}")
+        if full:
+            _text(page, text, full=True, indent="    ")
     offered = [str(function["name"]) for function in body.get("functions") or ()]
-    if offered:
-        page.say(f"  tools        {', '.join(offered)}")
-    if full:
-        _text(page, system, full=True)
+    for name, found in (("offered", offered), ("skills", (body.get("route") or {}).get("skills") or ())):
+        if found:
+            page.say(f"  {name:<12} {page.safe(', '.join(found))}")
 
 
-def _step(page: Page, step: Mapping[str, Any], calls: Mapping[str, Any], begin: datetime | None, *, full: bool) -> None:
+def _step(
+    page: Page,
+    step: Mapping[str, Any],
+    calls: Mapping[str, Any],
+    begin: datetime | None,
+    *,
+    full: bool,
+    usd: float | None = None,
+) -> None:
     body = step["body"]
     match step["kind"]:
         case "result":
             call = calls.get(step["call"]) or {}
             sign = page.sign("ok" if body["ok"] else "fail")
             took = span(body["seconds"]) if body.get("seconds") else ""  # 0: it was not run
-            _entry(page, step, begin, f"{sign} {_call_words(page, step, call or body)}  {page.paint(took, DIM)}")
+            tainted = page.paint(f"  {TAINTED.get(body['taint'], body['taint'])}", YELLOW) if body.get("taint") else ""
+            _entry(
+                page, step, begin, f"{sign} {_call_words(page, step, call or body)}  {page.paint(took, DIM)}{tainted}"
+            )
+            if full and call.get("arguments"):
+                _text(page, json.dumps(call["arguments"], ensure_ascii=False, indent=2), full=True, indent=_INDENT)
             _verdict(page, call)
             _text(page, str(body["text"]), full=full, indent=_INDENT)
         case "call":
@@ -120,12 +169,17 @@ def _step(page: Page, step: Mapping[str, Any], calls: Mapping[str, Any], begin: 
             _verdict(page, body)
         case "llm":
             usage = body.get("usage") or {}
-            used = f"{usage.get('input', 0):,} in, {usage.get('output', 0):,} out"
+            cached = f" ({usage['cache_read']:,} cached)" if usage.get("cache_read") else ""
+            used = f"{usage.get('input', 0):,} in{cached}, {usage.get('output', 0):,} out"
+            used += f", ${usd:.4f}" if usd is not None else ""
             asks = f", asks for {counted(len(body['calls']), 'call')}" if body.get("calls") else ""
             model = body.get("model") if body.get("model") != "none" else "no model"
             told = f"{page.sign('ok')} {model or 'model'} answered{asks}"
             took = f"{span(body.get('seconds') or 0)}, {used}"
             _entry(page, step, begin, f"{told}  {page.paint(took, DIM)}")
+            if full and body.get("reasoning"):
+                page.say(_INDENT + page.paint("thinking:", DIM))
+                _text(page, body["reasoning"], full=True, indent=f"{_INDENT}  ")
             _text(page, body.get("content") or "", full=full, indent=_INDENT)
         case "failover":
             text = one_line(f"{body.get('from')} gave no answer, {body.get('to')} is asked: {body.get('reason', '')}")
@@ -157,12 +211,12 @@ def _verdict(page: Page, call: Mapping[str, Any]) -> None:
     if verdict:
         said = EFFECTS.get(verdict["effect"], verdict["effect"])
         reason = f": {verdict['reason']}" if verdict.get("reason") else ""
-        page.say(_INDENT + page.paint(f"{said} by {verdict['rule']}{reason}", DIM))
+        page.say(_INDENT + page.paint(page.safe(one_line(f"{said} by {verdict['rule']}{reason}")), DIM))
 
 
-def _usage(page: Page, run: Mapping[str, Any]) -> None:
+def _usage(page: Page, run: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> None:
     usage = run["usage"]
-    if not usage["input"] and not usage["output"]:
+    if not usage["input"] and not usage["output"] and not others:
         return
     page.title("Usage")
     cached = f", {usage['cache_read']:,} of them from the cache" if usage["cache_read"] else ""
@@ -171,6 +225,25 @@ def _usage(page: Page, run: Mapping[str, Any]) -> None:
     page.say(f"  {usage['output']:,} tokens out{reasoning}, in {counted(run['iterations'], 'iteration')}")
     if run.get("usd") is not None:
         page.say(f"  ${run['usd']:.4f}")
+    # without an answer, or asked beside the conversation: which skills it needs, what is worth remembering
+    for call in others:
+        told = f"{call['provider']} / {call['model']}: {UNHEARD.get(call['outcome'], call['outcome'])}"
+        used = f"{call['usage']['input']:,} in, {call['usage']['output']:,} out"
+        used += f", ${call['usd']:.4f}" if call["usd"] is not None else ""
+        page.say(f"  {page.safe(told)}  {page.paint(used, DIM)}")
+
+
+def _approvals(page: Page, approvals: Sequence[Mapping[str, Any]]) -> None:
+    if not approvals:
+        return
+    page.title("Approvals")
+    for each in reversed(approvals):
+        state = f"{each['status']} by {each['by']}" if each["by"] else each["status"]
+        at = f"answered {when(each['decided'])}" if each["decided"] else f"asked {when(each['created'])}"
+        what = one_line(page.safe(f"{each['tool']} {each['what']}"))
+        line = f"{page.sign(APPROVALS.get(each['status'], ''))} {short(each['id'])} {page.safe(state)}: {what}"
+        page.say(f"  {page.cut(line, page.width - 2) if page.width else line}")
+        page.say(page.paint(f"      {at}, by {page.safe(each['rule'])}", DIM))
 
 
 def _deliveries(page: Page, run: Mapping[str, Any]) -> None:
@@ -190,7 +263,8 @@ def delivery_words(delivery: Mapping[str, Any]) -> str:
     """Return what became of a delivery."""
     match delivery["status"]:
         case "delivered":
-            return str(delivery["receipt"] or "delivered")
+            tries = f", at attempt {delivery['attempts']}" if delivery["attempts"] > 1 else ""
+            return f"{delivery['receipt'] or 'delivered'}{tries}"
         case "pending" if delivery["error"]:
             return f"not yet: {delivery['error']}; next try {when(delivery['next_at'], never='soon')}"
         case "failed":

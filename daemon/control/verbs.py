@@ -352,12 +352,15 @@ def inspect(call: Call) -> int:
         from daemon.control.page import command
 
         return command.write(call, told["id"])
-    steps = call.items(f"/v1/runs/{quote(told['id'])}/steps?limit=1000")
+    run = quote(told["id"])
+    steps = call.items(f"/v1/runs/{run}/steps?limit=1000")
+    calls = call.client.ask("GET", f"/v1/runs/{run}/calls")["items"]
+    approvals = call.client.ask("GET", f"/v1/approvals?run={run}&limit=200")["items"]
     if call.json:
-        return call.say_json({**told, "steps": steps})
+        return call.say_json({**told, "steps": steps, "calls": calls, "approvals": approvals})
     from daemon.control.inspection import inspect as write
 
-    write(call.out, told, steps, full=call.full)
+    write(call.out, told, steps, full=call.full, calls=calls, approvals=approvals)
     return DONE
 
 

@@ -112,7 +112,7 @@ async def test_inspect_shows_prompt_calls_verdicts_results_usage_and_deliveries(
     for part in (
         f"run {run.id}",
         "identity          15 characters",
-        "tools        shell",
+        "offered      shell",
         "Write the report.",
         'host: sysinfo parts=["load"]',
         "allowed by rule 1 (sysinfo)",
