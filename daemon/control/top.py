@@ -50,6 +50,7 @@ class Watched:
             "status": client.ask("GET", "/v1/status"),
             "latest": client.ask("GET", f"/v1/runs?limit={SHOWN}")["items"],
             "today": client.ask("GET", "/v1/days?days=1")["items"],
+            "usage": client.ask("GET", "/v1/usage?days=1"),
         }
 
     def follow(self) -> None:
@@ -117,7 +118,7 @@ def picture(watched: Watched, height: int, width: int) -> RenderableType:
     head = Text.assemble(
         ("agentd ", "bold"),
         f"{status['version']}, up for {span((now - _at(status['started'])).total_seconds())}, ",
-        f"{status['routines']['on']} routines on, {_spent(watched.told['today'])} today",
+        f"{status['routines']['on']} routines on, {spent(watched.told['today'], watched.told['usage'])} today",
         no_wrap=True,
         overflow="ellipsis",
     )
@@ -196,10 +197,16 @@ def _sign(status: str) -> Text:
     return Text(sign, style=COLOURS.get(colour, ""))
 
 
-def _spent(days: Sequence[Mapping[str, Any]]) -> str:
+def spent(days: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]) -> str:
+    """Return what today has taken, against the cap of a day if there is one."""
     runs = sum(count for day in days for kind, count in day["outcomes"].items() if kind not in ("missed", "skipped"))
     tokens = sum(count for day in days for count in day["tokens"].values())
-    return f"{runs} runs and {tokens:,} tokens"
+    caps = [cap for cap in usage["caps"] if cap["routine"] is None and cap["unit"] == "usd" and "day" in cap["rule"]]
+    usd = usage["total"]["usd"]
+    if not usd and not caps:
+        return f"{runs} runs and {tokens:,} tokens"
+    limit = f" of ${caps[0]['limit']:,.2f}" if caps else ""
+    return f"{runs} runs, {tokens:,} tokens and ${usd:,.2f}{limit}"
 
 
 def _safe(text: str) -> str:

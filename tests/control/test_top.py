@@ -10,6 +10,8 @@ import termios
 
 import pytest
 
+from daemon.control.top import spent
+
 
 class Terminal:
     """A process on a terminal of its own."""
@@ -96,6 +98,14 @@ async def test_without_a_terminal_it_says_what_to_use_instead(home):
     told = await home.agentctl("top")
     assert told.code == 1 and "agentctl status" in told.err
     assert (await home.agentctl("top", "--json")).json["status"]["version"]
+
+
+def test_what_was_spent_today_stands_beside_its_cap():
+    days = [{"outcomes": {"succeeded": 2, "missed": 1}, "tokens": {"input": 1200, "output": 34}}]
+    cap = {"rule": "[budget] day = 5", "routine": None, "unit": "usd", "limit": 5.0, "spent": 0.1}
+    paid = {"total": {"usd": 0.123}, "caps": [{**cap, "routine": "news"}, cap]}
+    assert spent(days, paid) == "2 runs, 1,234 tokens and $0.12 of $5.00"
+    assert spent(days, {"total": {"usd": 0.0}, "caps": []}) == "2 runs and 1,234 tokens"
 
 
 @pytest.mark.parametrize("top", [(6, 100, {}), (24, 20, {}), (6, 20, {"NO_COLOR": "1"})], indirect=True)
