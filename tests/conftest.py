@@ -43,9 +43,9 @@ def postgres():
 @pytest.fixture
 def postgres_url(postgres):
     """The URL of a database with our tables and nothing in them."""
-    name = postgres.create(postgres.template)
+    name = postgres.lend()
     yield postgres.url(name)
-    postgres.drop(name)
+    postgres.take_back(name)
 
 
 @pytest.fixture
