@@ -11,21 +11,21 @@ from __future__ import annotations
 import base64
 import json
 import os
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from daemon.config import Config
 from daemon.errors import NotFound, Refused
-from daemon.store.connection import open_reader, open_writer
-from daemon.store.database import MIGRATIONS
+from daemon.memory import index
+from daemon.memory import transfer as memory
+from daemon.models import Json
 from daemon.store.lock import lock_state
+from daemon.store.offline import looking, writing
 
 PAUSED = "it was imported; `agentctl resume` lets it go on once the other machine no longer runs it"
 _ENDED = "status NOT IN ('queued', 'running', 'waiting')"
-_OURS = f"FROM run WHERE routine = :name AND {_ENDED}"
+_OURS = f"FROM run WHERE routine = ? AND {_ENDED}"
 _RUN = f"run_id IN (SELECT id {_OURS})"
 # Parents before children; each by the name of its routine.
 _TABLES = {
@@ -33,19 +33,32 @@ _TABLES = {
     "run": f"SELECT * {_OURS} ORDER BY id",
     "input": f"SELECT * FROM input WHERE {_RUN}",
     "step": f"SELECT * FROM step WHERE {_RUN} ORDER BY run_id, seq",
-    "slot": f"SELECT * FROM slot WHERE routine = :name AND (run_id IS NULL OR {_RUN}) ORDER BY first",
-    "seen": "SELECT * FROM seen WHERE routine = :name",
+    "slot": f"SELECT * FROM slot WHERE routine = ? AND (run_id IS NULL OR {_RUN}) ORDER BY first",
+    "seen": "SELECT * FROM seen WHERE routine = ?",
     "outbox": f"SELECT * FROM outbox WHERE {_RUN} ORDER BY id",
+    "told": f"SELECT * FROM told WHERE {_RUN} ORDER BY id",
+    "approval": f"SELECT * FROM approval WHERE {_RUN} ORDER BY id",
+    "quarantine": f"SELECT * FROM quarantine WHERE {_RUN} ORDER BY id",
+    "spending": f"SELECT * FROM spending WHERE {_RUN} ORDER BY id",
+}
+# What belongs to no routine: it goes along where everything does.
+_OF_ALL = {
+    "policy": "SELECT * FROM policy",
+    "meta": "SELECT * FROM meta WHERE key <> 'hold' AND substr(key, 1, 7) <> 'memory.'",
+    "incident": "SELECT * FROM incident ORDER BY id",
+    "audit": "SELECT * FROM audit ORDER BY seq",
+    "memory_tombstone": "SELECT * FROM memory_tombstone ORDER BY id",
 }
 # These get new numbers where they arrive.
-_NUMBERED = {"slot": "id", "outbox": "id"}
+_NUMBERED = {"slot": "id", "outbox": "id", "told": "id", "spending": "id", "incident": "id", "memory_tombstone": "id"}
+# These are taken in only where there is none yet: the audit is one chain, and nothing tells two incidents apart.
+_ALONE = ("audit", "incident", "memory_tombstone")
+_AT_ONCE = 100  # items or archived runs of memory
 
 
 def export(state: Path, file: Path, config: Config, names: Sequence[str], *, progress: Callable[[float], None]) -> int:
     """Write routines and their history to a new file; return how many runs. NotFound for a routine nobody knows."""
-    with closing(open_reader(state / "agentd.db")) as journal:
-        journal.execute("BEGIN")
-        journal.row_factory = sqlite3.Row
+    with looking(state / "agentd.db", config.store_url(os.environ)) as journal:
         known = {name for (name,) in journal.execute("SELECT name FROM routine UNION SELECT routine FROM run")}
         files = {path.stem: path for path in sorted(config.routines_path.glob("*.toml"))}
         for name in names:
@@ -61,9 +74,11 @@ def export(state: Path, file: Path, config: Config, names: Sequence[str], *, pro
                     if path := files.get(name):
                         out.write(_line({"routine": name, "toml": path.read_text("utf-8")}))
                     for table, query in _TABLES.items():
-                        for row in journal.execute(query, {"name": name}):
+                        for row in _rows(journal, query, (name,) * query.count("?")):
                             runs += table == "run"
-                            out.write(_line({"table": table, "row": {key: _plain(row[key]) for key in row.keys()}}))  # noqa: SIM118
+                            out.write(_line({"table": table, "row": row}))
+                if not names:
+                    out.writelines(map(_line, _rest(journal)))
                 out.flush()
                 os.fsync(out.fileno())
         except FileExistsError:
@@ -75,55 +90,115 @@ def export(state: Path, file: Path, config: Config, names: Sequence[str], *, pro
     return runs
 
 
+def _rows(journal: Any, query: str, values: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    cursor = journal.execute(query, values)
+    names = [column[0] for column in cursor.description]
+    for row in cursor:
+        yield {name: _plain(value) for name, value in zip(names, row, strict=True)}
+
+
+def _rest(journal: Any) -> Iterator[dict[str, Any]]:
+    """Yield what is no routine's own: memory, audit, incidents and what else there is to move."""
+    for table, query in _OF_ALL.items():
+        for row in _rows(journal, query):
+            yield {"table": table, "row": row}
+    cursor: str | None = None
+    while True:
+        part = memory.export(journal, cursor)
+        yield from ({"memory": line} for line in part.lines)
+        if (cursor := part.following) is None:
+            return
+
+
 def take_in(file: Path, state: Path, config: Config, *, progress: Callable[[float], None]) -> list[str]:
     """Take in an export, in one transaction; return what was done, in words. StateBusy while a daemon lives there."""
-    with lock_state(state), closing(open_writer(state / "agentd.db", MIGRATIONS)) as journal:
-        lines = _lines(file, progress)
-        head = next(lines, {})
-        if head.get("agentd") != "export":
-            raise Refused(f"{file} is no export of agentd")
-        if head["schema"] > (ours := _schema(journal)):
-            raise Refused(f"{file} comes from a newer agentd (schema {head['schema']}, this one knows {ours})")
-        done: list[str] = []
-        added: dict[str, int] = {}
-        journal.execute("BEGIN IMMEDIATE")
-        try:
-            there = {id_ for (id_,) in journal.execute("SELECT id FROM run")}
+    done: list[str] = []
+    try:
+        with lock_state(state), writing(state / "agentd.db", config.store_url(os.environ)) as journal:
+            lines = _lines(file, progress)
+            head = next(lines, {})
+            if head.get("agentd") != "export":
+                raise Refused(f"{file} is no export of agentd")
+            if head["schema"] > (ours := _schema(journal)):
+                raise Refused(f"{file} comes from a newer agentd (schema {head['schema']}, this one knows {ours})")
+            taking = _Taking(journal)
             for line in lines:
                 if "toml" in line:
                     done.append(_write_routine(config.routines_path, str(line["routine"]), str(line["toml"])))
-                elif _insert(journal, str(line["table"]), dict(line["row"]), there):
-                    added[str(line["table"])] = added.get(str(line["table"]), 0) + 1
+                elif "memory" in line:
+                    taking.remember(line["memory"])
+                else:
+                    taking.insert(str(line["table"]), dict(line["row"]))
+            taking.finish()
             _pause(journal, [str(name) for name in head["routines"]])
-            journal.execute("COMMIT")
-        except (sqlite3.Error, KeyError, TypeError, ValueError) as error:
-            journal.execute("ROLLBACK")
-            raise Refused(f"{file} cannot be taken in: {error}; nothing of its history was kept") from error
-    counts = ", ".join(f"{number} {table}{'s' if number > 1 else ''}" for table, number in added.items())
+    except (KeyError, TypeError, ValueError) as error:
+        raise Refused(f"{file} cannot be taken in: {error}; nothing of its history was kept") from error
+    counts = ", ".join(f"{number} {table}{'s' if number > 1 else ''}" for table, number in taking.added.items())
     done.append(f"took in {counts}" if counts else "its history is here already")
     done.append("what was imported is paused; agentctl resume NAME, or --all, lets it go on")
     return done
 
 
-def _insert(journal: sqlite3.Connection, table: str, row: dict[str, Any], there: set[str]) -> bool:
-    """Add one row; return whether it was new. Rows of a run that is here already are not looked at."""
-    if table not in _TABLES:
-        raise ValueError(f"no table {table!r} is exported")
-    if str(row["id"] if table == "run" else row.get("run_id")) in there:
-        return False
-    if number := _NUMBERED.get(table):
-        del row[number]
-    if table == "outbox" and row["status"] == "pending":
-        row |= {"status": "failed", "next_at": None, "error": "held by an import: it may have arrived already"}
-    columns = {name for _, name, *_ in journal.execute(f"PRAGMA table_info({table})")}
-    names = [name for name in row if name in columns]
-    values = [_back(row[name]) for name in names]
-    marks, written = ", ".join("?" * len(names)), ", ".join(f'"{name}"' for name in names)
-    added = journal.execute(f"INSERT OR IGNORE INTO {table} ({written}) VALUES ({marks})", values)
-    return bool(added.rowcount)
+class _Taking:
+    """One import under way."""
+
+    def __init__(self, journal: Any) -> None:
+        self._journal = journal
+        self.added: dict[str, int] = {}
+        self._there = {id_ for (id_,) in journal.execute("SELECT id FROM run")}
+        self._runs = set(self._there)
+        self._taken = {table for table in _ALONE if journal.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()}
+        self._columns: dict[str, list[str]] = {}
+        self._memory: list[str] = []
+        index.begin(journal)
+
+    def insert(self, table: str, row: dict[str, Any]) -> None:
+        """Add one row, if it is new. Rows of a run that is here already are not looked at."""
+        if table not in _TABLES and table not in _OF_ALL:
+            raise ValueError(f"no table {table!r} is exported")
+        if table in self._taken or (table in _TABLES and self._known(table, row)):
+            return
+        if number := _NUMBERED.get(table):
+            del row[number]
+        if table == "run":
+            self._runs.add(str(row["id"]))
+        if table == "outbox" and row["status"] == "pending":
+            row |= {"status": "failed", "next_at": None, "error": "held by an import: it may have arrived already"}
+        if table == "incident" and row["run_id"] not in self._runs:
+            row["run_id"] = None
+        names = [name for name in row if name in self._columns_of(table)]
+        marks, written = ", ".join("?" * len(names)), ", ".join(f'"{name}"' for name in names)
+        added = self._journal.execute(
+            f"INSERT INTO {table} ({written}) VALUES ({marks}) ON CONFLICT DO NOTHING",
+            [_back(row[name]) for name in names],
+        )
+        if added.rowcount:
+            self.added[table] = self.added.get(table, 0) + 1
+
+    def remember(self, line: Json) -> None:
+        """Add a line of memory; some at a time, since each takes its place in the index."""
+        self._memory.append(json.dumps(line))
+        if len(self._memory) >= _AT_ONCE:
+            self.finish()
+
+    def finish(self) -> None:
+        """Take in what is left of memory."""
+        taken = memory.take_in(self._journal, memory.read(self._memory))
+        self._memory.clear()
+        if new := taken.items + taken.runs - taken.known:
+            self.added["memory"] = self.added.get("memory", 0) + new
+
+    def _known(self, table: str, row: dict[str, Any]) -> bool:
+        return str(row["id"] if table == "run" else row.get("run_id")) in self._there
+
+    def _columns_of(self, table: str) -> list[str]:
+        if table not in self._columns:
+            described = self._journal.execute(f"SELECT * FROM {table} LIMIT 0").description
+            self._columns[table] = [column[0] for column in described]
+        return self._columns[table]
 
 
-def _pause(journal: sqlite3.Connection, names: Sequence[str]) -> None:
+def _pause(journal: Any, names: Sequence[str]) -> None:
     """Pause routines, also those the daemon here has never seen; it gives them their schedule at its next start."""
     journal.executemany(
         "INSERT INTO routine (name, schedule_key, baseline, paused, paused_why) VALUES (?, 'imported', 0, 1, ?)"
@@ -164,7 +239,7 @@ def _lines(file: Path, progress: Callable[[float], None]) -> Iterator[dict[str, 
         raise Refused(f"{file} is no whole export of agentd: {error}; nothing of its history was kept") from error
 
 
-def _schema(journal: sqlite3.Connection) -> int:
+def _schema(journal: Any) -> int:
     return int(journal.execute("SELECT max(version) FROM migration").fetchone()[0])
 
 

@@ -198,6 +198,14 @@ def drop_run(connection: sqlite3.Connection, run: str) -> bool:
     return True
 
 
+def hide_line(connection: sqlite3.Connection, run: str) -> None:
+    """Take the line that stands for a run out of the index: the run's own texts are there, and say the same."""
+    line = item(connection, f"{LINE}{run}")
+    if line is not None and line.indexed:
+        _leave_index(connection, line)
+        connection.execute("UPDATE memory_item SET indexed = 0 WHERE id = ?", (line.id,))
+
+
 def _index_line(connection: sqlite3.Connection, run: str) -> None:
     """Put the line that stands for a run into the index: nothing else in it tells of the run any more."""
     line = item(connection, f"{LINE}{run}")

@@ -170,4 +170,5 @@ def take_in(connection: sqlite3.Connection, work: Work) -> Taken:
             known += 1
             continue
         rows.put_run(connection, **about, pieces=pieces)
+        rows.hide_line(connection, about["run"])
     return Taken(len(work.items), len(work.runs), known)

@@ -1,0 +1,66 @@
+"""The database without a daemon, for commands that look at all of it or take much in at once."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from daemon.errors import Refused
+from daemon.store.connection import open_reader, open_writer
+from daemon.store.database import MIGRATIONS
+
+
+@contextmanager
+def looking(path: Path, url: str) -> Iterator[Any]:
+    """Look at the database of a URL, or SQLite's file, as it is at one moment."""
+    if not url:
+        with closing(open_reader(path)) as connection:
+            connection.execute("BEGIN")
+            yield connection
+        return
+    with _server(url) as wire:
+        wire.control("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield wire
+
+
+@contextmanager
+def writing(path: Path, url: str) -> Iterator[Any]:
+    """Write to it in one transaction, its tables brought up to date; Refused says what it did not take."""
+    if url:
+        from daemon.store.postgres.migrations import LOCKED, migrate
+
+        with _server(url) as wire:
+            migrate(wire, url, MIGRATIONS)
+            wire.control(f"BEGIN; {LOCKED}")
+            yield wire
+            wire.control("COMMIT")
+        return
+    with closing(open_writer(path, MIGRATIONS)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise Refused(f"the database did not take it: {error}") from error
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+
+@contextmanager
+def _server(url: str) -> Iterator[Any]:
+    import psycopg
+    import sqlalchemy.exc
+
+    from daemon.store.postgres.connection import connect, place_of
+
+    try:
+        with closing(connect(url)) as wire:
+            wire.control("SET idle_in_transaction_session_timeout = '10min'")
+            yield wire
+    except (psycopg.Error, sqlalchemy.exc.DBAPIError) as error:
+        said = getattr(error, "orig", None) or error
+        raise Refused(f"{place_of(url)} did not take it: {str(said).splitlines()[0]}") from error
