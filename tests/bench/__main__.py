@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
-from tests.bench import client, cpu, crowd, fire, guard, idle, journal, page, recall, sandbox, start, thousands
+from tests.bench import append, client, cpu, crowd, fire, guard, idle, journal, page, recall, sandbox, start, thousands
 from tests.bench.measure import FULL, QUICK, Bench, Effort, Row, table
 
 ROWS: dict[str, Bench] = {
@@ -21,6 +21,7 @@ ROWS: dict[str, Bench] = {
     **thousands.ROWS,
     **fire.ROWS,
     **journal.ROWS,
+    **append.ROWS,
     **recall.ROWS,
     **sandbox.ROWS,
     **guard.ROWS,
