@@ -95,7 +95,7 @@ class Events:
 
     def watched(self, run_id: str) -> bool:
         """Tell whether somebody follows this very run."""
-        return any(follower.run_id == run_id for follower in self._followers)
+        return bool(self._followers) and any(follower.run_id == run_id for follower in self._followers)
 
     def close(self) -> None:
         """End every follower, and at once whoever comes later."""

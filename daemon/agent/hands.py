@@ -292,7 +292,9 @@ class Hands:
             await asyncio.sleep(self.tool_retry_delay)
             result = await self.executor.run(plan.call, context)
         seconds = clock() - begin
-        result = replace(result, text=self.redact(result.text), value=cleaned(result.value, self.redact))
+        text = self.redact(result.text)
+        same = result.value is result.text  # as of every tool that returns a text
+        result = replace(result, text=text, value=text if same else cleaned(result.value, self.redact))
         result = await self.screen.look(plan.key, plan.call, result)
         if plan.note:
             result = replace(result, text=f"{plan.note}\n{result.text}")

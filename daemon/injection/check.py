@@ -147,7 +147,7 @@ def _prose(reading: Reading) -> tuple[str, str, frozenset[str]]:
 
 def _hits(prose: str, dense: str, words: frozenset[str]) -> Iterator[tuple[int, str, int]]:
     """Yield where signs stand in a text: place, name, points."""
-    signs = [(ENGLISH, prose, words), (others.VERB_FIRST, prose, words)]
+    signs = [(family, prose, words) for family, anchors in _LATIN if not anchors.isdisjoint(words)]
     if not prose.isascii() or "talimat" in prose:
         signs.append((others.VERB_LAST, prose, others.pieces(prose)))
     if _CHINESE.search(prose):
@@ -160,4 +160,8 @@ def _hits(prose: str, dense: str, words: frozenset[str]) -> Iterator[tuple[int, 
                     yield match.start(), sign.name, points
 
 
+# Families of signs, each with the words without one of which none of them stands in a text, as in most texts.
+_LATIN = tuple(
+    (family, frozenset[str]().union(*(sign.anchors for sign in family))) for family in (ENGLISH, others.VERB_FIRST)
+)
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")

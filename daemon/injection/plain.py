@@ -120,7 +120,8 @@ _PAIRS = frozenset(f"{byte:02x}" for byte in range(256)) | frozenset(f"{byte:02X
 def decoded(text: str) -> Iterator[str]:
     """Yield what stands in base64, base32 or hexadecimal, where that is text."""
     pieces = text.split()
-    long = [piece for piece in pieces if len(piece) >= _LONG]
+    longest = max(map(len, pieces), default=0)  # most texts hold no long piece, and this is soon told
+    long = [piece for piece in pieces if len(piece) >= _LONG] if longest >= _LONG else []
     runs = [match[0] for piece in long for match in _BASE64.finditer(piece)]
     for run in [run for run in runs if not run.islower() and (not run.isupper() or _BASE32.fullmatch(run))][:_MOST]:
         if said := _from_base64(run) or _from_base32(run):
@@ -196,7 +197,7 @@ _TAG = re.compile(r"<!--.{0,40}?-->|</?[a-z][^<>]{0,80}>")
 
 def untagged(text: str) -> str:
     """Return text without the tags of HTML that stand in its words or around them; itself if there are none."""
-    return _TAG.sub("", text) if _TAGGED.search(text) else text
+    return _TAG.sub("", text) if "<" in text and _TAGGED.search(text) else text
 
 
 def rotated(text: str, by: int) -> str:
