@@ -7,6 +7,7 @@ import sys
 
 from daemon.control.call import DETACHED, DONE, UNREACHABLE, USAGE, Call, exit_code_of, quote, start_command
 from daemon.control.client import Lost, Problem, Unreachable
+from daemon.control.naming import run_named
 from daemon.control.progress import Progress
 from daemon.control.render import DIM, RED, YELLOW, one_line, short, words
 
@@ -34,7 +35,8 @@ def tell(call: Call) -> int:
     text = _text(call)
     if text is None:
         return USAGE
-    return _said(call, _sent(call, f"/v1/runs/{quote(call.run)}/tell", {"text": text, "event": os.urandom(16).hex()}))
+    run = run_named(call)["id"]
+    return _said(call, _sent(call, f"/v1/runs/{quote(run)}/tell", {"text": text, "event": os.urandom(16).hex()}))
 
 
 def _text(call: Call) -> str | None:

@@ -37,8 +37,7 @@ __all__ = ["VERBS", "exit_code_of", "main"]
 # Options as argparse takes them: names, and the rest.
 ROUTINE = (("routine",), {"metavar": "ROUTINE", "help": "a routine's name"})
 ANY_ROUTINE = (("routine",), {"metavar": "ROUTINE", "nargs": "?", "help": "of this routine only"})
-RUN = (("run",), {"metavar": "RUN", "help": "a run's id; its end is enough"})
-RUN_OR_ROUTINE = (
+RUN = (
     ("run",),
     {"metavar": "RUN", "help": "a run's id, its end is enough; a routine: its last run; or last"},
 )
@@ -163,7 +162,7 @@ VERBS = {
     "inspect": Verb(
         verbs.inspect,
         "one run in full: prompt, calls, verdicts, usage",
-        RUN_OR_ROUTINE,
+        RUN,
         FULL,
         (("-f", "--follow"), {"action": "store_true", "help": "follow it live, and print its report"}),
         (("--html",), {"metavar": "FILE", "help": "write it as a page that needs nothing besides itself"}),
@@ -171,7 +170,7 @@ VERBS = {
     "replay": Verb(
         verbs.replay,
         "play a run, or a frozen one, again: identical, or where they part",
-        (("run",), {"metavar": "RUN|DIR", "help": "a run's id (the beginning or the end is enough), or a frozen run"}),
+        (("run",), {"metavar": "RUN|DIR", "help": "a run's id, a routine (its last run), last, or a frozen run"}),
         (("--model",), {"metavar": "NAME", "help": "really ask this one: a provider, or a model of the run's own"}),
         (("--prompt",), {"metavar": "FILE", "help": "another task, with which the model is really asked"}),
         (("--policy",), {"metavar": "FILE", "help": "judge its calls by another policy"}),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from daemon.control.call import DONE, NOT_FOUND, USAGE, Call, quote
 from daemon.control.client import Unreachable
+from daemon.control.naming import run_named
 from daemon.control.replayed import exit_code, lay_down, write
 from daemon.control.verbs import hand_over
 
@@ -28,9 +29,9 @@ def replay(call: Call) -> int:
         except (OSError, UnicodeDecodeError) as error:
             call.err.say(f"agentctl: --{name} {value} cannot be read: {getattr(error, 'strerror', None) or error}")
             return NOT_FOUND if isinstance(error, FileNotFoundError) else USAGE
-    method, place = ("POST" if body else "GET"), f"/v1/runs/{quote(run)}/replay"
     try:
-        told = call.client.ask(method, place, body or None)
+        place = f"/v1/runs/{quote(run_named(call)['id'])}/replay"
+        told = call.client.ask("POST" if body else "GET", place, body or None)
     except Unreachable:
         if "model" in given or "prompt" in given:
             raise  # somebody has to be asked, and to count what that costs
@@ -44,7 +45,8 @@ def replay(call: Call) -> int:
 def freeze(call: Call) -> int:
     """Write a run into a folder of its own."""
     try:
-        told = call.client.ask("GET", f"/v1/runs/{quote(call.run)}/frozen?folder={quote(call.folder)}")
+        run = run_named(call)["id"]
+        told = call.client.ask("GET", f"/v1/runs/{quote(run)}/frozen?folder={quote(call.folder)}")
     except Unreachable:
         hand_over(["freeze", call.run, call.folder])
     if call.json:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from daemon.control.call import DONE, NEW, NOT_SUCCEEDED, USAGE, Call, quote
-from daemon.control.client import Lost, Problem, Unreachable
+from daemon.control.client import Lost, Unreachable
+from daemon.control.naming import run_named
 from daemon.control.render import (
     BOLD,
     DIM,
@@ -343,7 +344,7 @@ def run(call: Call) -> int:
 
 def inspect(call: Call) -> int:
     """Show one run in full."""
-    told = _run_named(call)
+    told = run_named(call)
     if call.follow:
         from daemon.control.follow import follow
 
@@ -364,31 +365,9 @@ def inspect(call: Call) -> int:
     return DONE
 
 
-def _run_named(call: Call) -> Any:
-    """Return the run of that id, the last one of the routine of that name, or with `last` the last one of all."""
-    if call.run == "last":
-        newest = call.client.ask("GET", "/v1/runs?limit=1")["items"]
-        if not newest:
-            raise Problem(404, {"code": "not_found", "detail": "nothing has run yet"})
-        return call.client.ask("GET", f"/v1/runs/{newest[0]['id']}")
-    try:
-        return call.client.ask("GET", f"/v1/runs/{quote(call.run)}")
-    except Problem as problem:
-        if problem.code != "not_found":
-            raise
-        try:
-            last = call.client.ask("GET", f"/v1/runs?limit=1&routine={quote(call.run)}")["items"]
-        except Problem:
-            raise problem from None  # it is no routine either
-        if not last:
-            never = {"code": "not_found", "detail": f"{call.run} has never run"}
-            raise Problem(problem.status, never) from None
-        return call.client.ask("GET", f"/v1/runs/{last[0]['id']}")
-
-
 def cancel(call: Call) -> int:
     """Stop a run."""
-    told = call.ask("POST", f"/v1/runs/{quote(call.run)}/cancel")
+    told = call.ask("POST", f"/v1/runs/{quote(run_named(call)['id'])}/cancel")
     if told is None:
         return DONE
     name = f"run {short(told['id'])} of {told['routine']}"

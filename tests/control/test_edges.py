@@ -16,7 +16,10 @@ async def test_last_is_the_last_run_of_all(house: House) -> None:
     assert (nothing.code, nothing.err) == (4, "agentctl: nothing has run yet\n")
     await house.whole_run()
     run = await house.whole_run()
-    assert (await agentctl(house.path, "inspect", "last")).out.startswith(f"✓ daily-report  run {run.id}")
+    for name in ("last", "daily-report"):
+        assert (await agentctl(house.path, "inspect", name)).out.startswith(f"✓ daily-report  run {run.id}")
+        over = await agentctl(house.path, "cancel", name)
+        assert over.code == 5 and run.id[-8:] in over.err
 
 
 @pytest.mark.parametrize("name", ["a/b", "../etc", "..", "a%2Fb", "ü", "a b", "?", "#"])
