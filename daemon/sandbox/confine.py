@@ -41,6 +41,8 @@ OLDEST_LANDLOCK = 3
 """The first that forbids to cut a file short."""
 
 READ, RUN, WRITE, DEVICE = "read", "run", "write", "device"
+# As WRITE, of what lies in a folder that programs can write to: a link there leads to where they want it to.
+INSIDE = "inside"
 
 
 def landlock_version() -> int:
@@ -50,7 +52,7 @@ def landlock_version() -> int:
 
 
 def ruleset(places: Iterable[tuple[str, str]]) -> int:
-    """Return a descriptor of rules: these places in these ways (READ, RUN, WRITE, DEVICE), and nothing else.
+    """Return a descriptor of rules: these places in these ways (READ, RUN, WRITE, DEVICE, INSIDE), and nothing else.
 
     A place that is not there, or that we may not see, is left out.
     """
@@ -60,6 +62,7 @@ def ruleset(places: Iterable[tuple[str, str]]) -> int:
         READ: _READ_FILE | _READ_DIR,
         RUN: _READ_FILE | _READ_DIR | _EXECUTE,
         WRITE: handled & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV),
+        INSIDE: handled & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV),
         DEVICE: _READ_FILE | _WRITE_FILE | _IOCTL_DEV,
     }
     fields = [handled, *([_TCP] if version >= 4 else []), *([_SCOPES] if version >= 6 else [])]
@@ -67,12 +70,14 @@ def ruleset(places: Iterable[tuple[str, str]]) -> int:
     rules = _checked(_libc().syscall(_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0))
     for path, way in places:
         try:
-            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            place = os.open(path, os.O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if way == INSIDE else 0))
         except OSError:
             continue
         try:
-            allowed = rights[way] & handled
-            if not stat.S_ISDIR(os.fstat(place).st_mode):
+            allowed, mode = rights[way] & handled, os.fstat(place).st_mode
+            if stat.S_ISLNK(mode):
+                continue
+            if not stat.S_ISDIR(mode):
                 allowed &= _OF_FILES
             _checked(_libc().syscall(_ADD, rules, _BENEATH, struct.pack("=Qi", allowed, place), 0))
         finally:

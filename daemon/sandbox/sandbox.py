@@ -9,8 +9,10 @@ Which one it is, is found out by trying to break out of it (trial.py).
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Iterator
+from contextlib import suppress
 
 from daemon.models import Json
 from daemon.sandbox import confine
@@ -114,7 +116,23 @@ def _places(bounds: Bounds) -> Iterator[tuple[str, str]]:
     yield from ((path, confine.RUN) for path in system_folders())
     yield from ((path, confine.READ) for path in (*SETTINGS, "/proc", *bounds.readable))
     yield from ((path, confine.DEVICE) for path in DEVICES)
-    yield bounds.workspace, confine.WRITE if bounds.writes else confine.READ
+    if bounds.writes:
+        yield from _writable(bounds.workspace)
+    else:
+        yield bounds.workspace, confine.READ
+
+
+def _writable(workspace: str) -> Iterator[tuple[str, str]]:
+    """Yield what may be written of a workspace: all of it, or where it is a repository what lies in it beside `.git`.
+
+    Rules of Landlock hold for all that lies beneath: whoever may make a file in the folder may change its `.git` too.
+    """
+    if not os.path.lexists(f"{workspace}/.git"):
+        yield workspace, confine.WRITE
+        return
+    yield workspace, confine.READ
+    with suppress(OSError), os.scandir(workspace) as entries:
+        yield from ((entry.path, confine.INSIDE) for entry in entries if entry.name != ".git")
 
 
 def _limits(limits: Limits) -> Iterator[tuple[int, int]]:

@@ -182,11 +182,18 @@ async def test_what_looks_at_the_machine_sees_it_and_changes_nothing(cell: Cell)
     assert "EACCES" in ended.output.text() or "worked" not in ended.output.text()
 
 
-async def test_hooks_of_the_workspaces_repository_are_not_written_in_bubblewrap(cell: Cell) -> None:
-    (cell.workspace / ".git").mkdir(mode=0o777)
-    (cell.workspace / ".git").chmod(0o777)
-    ended = await cell.sh("echo x > .git/config", writes=True)
-    assert (ended.code != 0) == (cell.sandbox.level == "bubblewrap")
+async def test_the_workspaces_repository_is_not_written_and_what_lies_beside_it_is(cell: Cell) -> None:
+    for name in (".git", "notes"):
+        (cell.workspace / name).mkdir()
+        (cell.workspace / name).chmod(0o777)
+    (cell.workspace / "link").symlink_to(cell.outside)
+    cell.outside.chmod(0o777)
+    for attempt in ("echo x > .git/config", "mkdir .git/hooks", "mv .git old", "mv notes .git/hooks"):
+        assert (await cell.sh(attempt, writes=True)).code != 0, attempt
+    assert list((cell.workspace / ".git").iterdir()) == []
+    assert (await cell.sh("mkdir notes/new && echo x > notes/new/a && rm notes/new/a", writes=True)).code == 0
+    await cell.sh("echo x > link/a", writes=True)
+    assert list(cell.outside.iterdir()) == []
 
 
 async def test_when_the_daemon_is_killed_what_it_confined_goes_with_it(cell: Cell) -> None:
