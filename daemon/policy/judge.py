@@ -43,7 +43,9 @@ class Part:
         return " ".join(self.words) or where or self.tool
 
 
-def judge(part: Part, rules: Sequence[Rule], *, routine: str, default: Effect = Effect.DENY) -> Verdict:
+def judge(
+    part: Part, rules: Sequence[Rule], *, routine: str, default: Effect = Effect.DENY, tainted: bool = False
+) -> Verdict:
     """Return the strictest of what the rules say of this part; `default` if none speaks of it."""
     if part.refusal is not None:
         return Verdict(effect=Effect.DENY, rule="built in", reason=part.refusal.problem, allowed=part.refusal.instead)
@@ -51,8 +53,11 @@ def judge(part: Part, rules: Sequence[Rule], *, routine: str, default: Effect = 
     if not speaking:
         effect = Effect.DENY if part.tool in BY_NAME else default
         return Verdict(effect=effect, rule="default", reason=_why_none(part, rules, routine))
-    decides = max(speaking, key=lambda rule: (strictness(rule.effect), -rule.number))
-    return Verdict(effect=decides.effect, rule=decides.label, reason=decides.reason)
+    decides = max(speaking, key=lambda rule: (strictness(rule.effect_on(tainted=tainted)), -rule.number))
+    effect, reason = decides.effect_on(tainted=tainted), decides.reason
+    if effect is not decides.effect and not reason:
+        reason = "this run has read text that strangers may have written"
+    return Verdict(effect=effect, rule=decides.label, reason=reason)
 
 
 def speaks_of(rule: Rule, part: Part) -> bool:

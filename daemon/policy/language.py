@@ -144,6 +144,9 @@ class RuleTable(Table):
     """Tool http_request: addresses that are not public and that these hosts may have, like `192.168.1.0/24`."""
     routines: Items[Token] = ()
     """Only for these routines, by name or with *."""
+    tainted: Literal["ask", "deny"] | None = None
+    """What becomes of a call that it allows once the run has read what strangers may have written: even of one that
+    only looks, and whatever `tainted_tools` says."""
     reason: str = ""
     """Why; the model reads it when it is refused."""
     match: Items[str] = ()
@@ -266,6 +269,11 @@ class Rule:
     routines: tuple[str, ...] = ()
     reason: str = ""
     label: str = ""
+    tainted: Effect | None = None
+
+    def effect_on(self, *, tainted: bool) -> Effect:
+        """Return what it says of a call in a run that has, or has not, read what strangers may have written."""
+        return max(self.effect, self.tainted, key=strictness) if tainted and self.tainted else self.effect
 
     @classmethod
     def of(cls, number: int, table: RuleTable) -> Rule:
@@ -285,6 +293,7 @@ class Rule:
             table.routines,
             table.reason,
             f"rule {number} ({_subject(table)})",
+            Effect(table.tainted) if table.tainted else None,
         )
 
     def is_for(self, tool: str, routine: str) -> bool:
@@ -377,6 +386,9 @@ def _only_narrower(file: PolicyFile) -> Iterator[Conflict]:
 
 def _keys_that_fit(file: PolicyFile) -> Iterator[Conflict]:
     for place, rule in enumerate(file.rule):
+        if rule.tainted and strictness(Effect(rule.tainted)) <= strictness(Effect(rule.effect)):
+            problem = f'changes nothing beside effect = "{rule.effect}"'
+            yield Conflict(f"rule[{place}].tainted", problem, rule.tainted, hint="leave it out")
         key, shell = f"rule[{place}]", rule.tool == "shell"
         acts_on = TOOLS.get(rule.tool, Tool()).acts_on
         if rule.argv and acts_on not in ("command", "git", "script", "action"):
@@ -457,6 +469,8 @@ def _shadowed(file: PolicyFile) -> Iterator[Conflict]:
     for rule in rules:
         for other in rules:
             if other is rule or not other.covers(rule) or _strictness(other) < _strictness(rule):
+                continue
+            if strictness(other.effect_on(tainted=True)) < strictness(rule.effect_on(tainted=True)):
                 continue
             if _strictness(other) == _strictness(rule) and rule.covers(other) and rule.number < other.number:
                 continue  # twins: told of once, at the second

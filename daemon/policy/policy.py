@@ -122,13 +122,15 @@ class Policy:
         self, tool: str, arguments: Json, *, routine: str, tainted: bool = False
     ) -> tuple[Verdict, tuple[Planned, ...]]:
         """Judge a call and return, for the shell, exactly what would run; the tool runs that and nothing else."""
-        verdict, line = self._by_rules(tool, arguments, routine)
+        verdict, line = self._by_rules(tool, arguments, routine, tainted=tainted)
         restraint = self._restraint(routine)
         if tool not in OF_THE_RUN and restraint.concerns(verdict, tainted=tainted):
             verdict = restraint.lower(verdict, self._manner(tool, arguments), tainted=tainted)
         return verdict, line
 
-    def _by_rules(self, tool: str, arguments: Json, routine: str) -> tuple[Verdict, tuple[Planned, ...]]:
+    def _by_rules(
+        self, tool: str, arguments: Json, routine: str, *, tainted: bool
+    ) -> tuple[Verdict, tuple[Planned, ...]]:
         if tool in OF_THE_RUN:
             return _OF_THE_RUN, ()
         tables = self._tables(routine)
@@ -142,7 +144,7 @@ class Policy:
             return Verdict(effect=Effect.DENY, rule="built in", reason=error.problem, allowed=error.instead), ()
         verdicts = [
             next(filter(None, (without_part(table, part, name) for name, table in tables)), None)
-            or judge(part, rules, routine=routine, default=self.default)
+            or judge(part, rules, routine=routine, default=self.default, tainted=tainted)
             for part in request.parts
         ]
         place = max(range(len(verdicts)), key=lambda at: (strictness(verdicts[at].effect), -at))

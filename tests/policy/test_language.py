@@ -252,7 +252,7 @@ _VALUES = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_WORDS, inner, max_size=3)),
     max_leaves=5,
 )
-_RULE_KEYS = ("tool", "effect", "argv", "profile", "paths", "routines", "reason", "match", "not_match", "x")
+_RULE_KEYS = ("tool", "effect", "argv", "profile", "paths", "routines", "reason", "match", "not_match", "tainted", "x")
 _FILES = st.fixed_dictionaries(
     {"version": st.sampled_from([1, 1, 1, 2])},
     optional={

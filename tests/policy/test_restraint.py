@@ -122,3 +122,44 @@ def test_no_restraint_ever_makes_a_verdict_milder(
     assert ORDER.index(lowered.effect) >= ORDER.index(effect)
     if not restraint.concerns(verdict, tainted=tainted):
         assert lowered == verdict
+
+
+TAINTED = """
+[[rule]]
+tool = "shell"
+effect = "allow"
+argv = ["ls"]
+tainted = "ask"
+[[rule]]
+tool = "file_read"
+effect = "allow"
+[[rule]]
+tool = "file_read"
+effect = "allow"
+paths = ["private/**"]
+tainted = "deny"
+reason = "keys and strangers' words do not meet"
+[routine.x]
+tainted_tools = ["shell"]
+"""
+
+
+def test_a_rule_may_be_stricter_once_strangers_have_been_read_whatever_else_is_trusted(policy: Write) -> None:
+    made = policy(TAINTED)
+
+    def says(tool: str, *, tainted: bool, **arguments: str) -> Verdict:
+        return made.judge(tool, arguments, routine="x", tainted=tainted)
+
+    assert says("shell", command="ls", tainted=False).allows
+    asked = says("shell", command="ls", tainted=True)
+    assert asked.effect is Effect.ASK and asked.rule == "rule 1 (shell: ls)" and "strangers" in asked.reason
+    assert says("file_read", path="private/a", tainted=False).allows
+    denied = says("file_read", path="private/a", tainted=True)
+    assert denied.effect is Effect.DENY and denied.reason == "keys and strangers' words do not meet"
+    assert says("file_read", path="notes", tainted=True).allows
+
+
+@pytest.mark.parametrize("effect", ["ask", "deny"])
+def test_a_rule_that_is_as_strict_anyway_need_not_say_so(policy: Write, effect: str) -> None:
+    with pytest.raises(ConfigError, match="changes nothing beside effect"):
+        policy(f'[[rule]]\ntool = "file_read"\neffect = "{effect}"\ntainted = "ask"\n')

@@ -303,6 +303,13 @@ def test_a_model_gets_its_thinking_table_and_extra_fields() -> None:
     assert glm["thinking"] == {"type": "enabled", "clear_thinking": False}
 
 
+def test_the_key_of_a_cache_goes_to_the_vendor_that_knows_it() -> None:
+    keyed = {"cache_key": "routine:daily"}
+    assert CHAT.body(question(user("x"), vendor="api.openai.com", **keyed))["prompt_cache_key"] == "routine:daily"
+    assert "prompt_cache_key" not in CHAT.body(question(user("x"), vendor="api.deepseek.com", **keyed))
+    assert RESPONSES.body(question(user("x"), **keyed))["prompt_cache_key"] == "routine:daily"
+
+
 def test_a_function_without_parameters_still_has_a_schema() -> None:
     tools = MESSAGES.tools([{"name": "f", "parameters": None}])
     assert tools == [{"name": "f", "description": "", "input_schema": {"type": "object", "properties": {}}}]
