@@ -160,8 +160,9 @@ class Outbox:
     async def _raise_alarm(self, delivery: Delivery, error: str) -> None:
         """Say elsewhere that this target takes nothing; where there is no elsewhere, the log and `status` say it."""
         advice = "What goes there is kept and tried again for a day. `agentctl deliveries` shows it."
-        subject = f"target {delivery.target}"
-        unheard = await self._journal.trouble(subject, error, delivery=delivery.id, advice=advice)
+        # one cause, however the failures of an outage differ: a timeout now, then a reset
+        cause, subject = "takes nothing", f"target {delivery.target}"
+        unheard = await self._journal.trouble(subject, error, delivery=delivery.id, cause=cause, advice=advice)
         if unheard:
             log.error("incident.unheard", incident=unheard.id, subject=unheard.subject, error=unheard.detail)
         self.wake()

@@ -1,0 +1,87 @@
+"""The network goes and comes back: nothing is lost, nothing comes twice but what nobody heard had arrived."""
+
+from collections import Counter
+
+import pytest
+
+from daemon.config import Config
+from daemon.delivery import Outbox, Targets
+from daemon.models import DeliveryStatus
+from daemon.redact import Secrets
+from daemon.store import Alerting
+from tests.delivery.receivers import Mailbox, Receiver
+from tests.delivery.wire import Wire
+
+CUTS = [["frozen"], ["reset"], ["frozen", "reset", "frozen", "reset"]]
+
+
+def outbox_of(journal, clock, workspace, targets):
+    config = Config.model_validate({"targets": targets})
+    found = Targets(config, workspace=workspace, env={}, secrets=Secrets())
+    return Outbox(journal=journal, channel=found.channel, clock=clock)
+
+
+async def news(journal, kind):
+    return [each for each in await journal.deliveries(limit=500) if each.options.get("notice") == kind]
+
+
+@pytest.mark.parametrize("cuts", CUTS, ids="-".join)
+async def test_a_cut_loses_no_webhook_and_is_one_incident_with_one_word_of_recovery(
+    journal, clock, workspace, ended, cuts
+):
+    journal.alerting = Alerting(to=("log",))
+    async with Receiver().open() as receiver, Wire(receiver.port).laid() as wire:
+        way = {"kind": "webhook", "url": f"http://127.0.0.1:{wire.port}/hook", "timeout": "0.3s"}
+        outbox = outbox_of(journal, clock, workspace, {"far": way})
+        sent = 0
+        for mode in ["open", *cuts, "open"]:
+            wire.mode = mode
+            for _ in range(4):  # attempts, some minutes apart: more than make an incident
+                await ended([("far", {})], report=f"report {sent}")
+                sent += 1
+                clock.pass_(hours=1)
+                await outbox.flush()
+        clock.pass_(hours=2)
+        await outbox.flush()
+        mine = [each for each in await journal.deliveries(limit=500) if each.target == "far"]
+        assert len(mine) == sent and {each.status for each in mine} == {DeliveryStatus.DELIVERED}
+        arrived = Counter(post.headers["webhook-id"] for post in receiver.posts)
+        assert len(arrived) == sent and set(arrived.values()) == {1}, "what went through was heard to"
+    assert len(await news(journal, "incident.opened")) == len(await news(journal, "incident.recovered")) == 1
+    assert await journal.incidents() == []
+
+
+async def test_what_arrived_without_our_hearing_of_it_comes_again_under_the_same_id(journal, clock, workspace, ended):
+    async with Receiver().open() as receiver, Wire(receiver.port).laid() as wire:
+        way = {"kind": "webhook", "url": f"http://127.0.0.1:{wire.port}/hook", "timeout": "0.3s"}
+        outbox = outbox_of(journal, clock, workspace, {"far": way})
+        await ended([("far", {})])
+        for mode in ("deaf", "deaf", "open"):
+            wire.mode = mode
+            await outbox.flush()
+            clock.pass_(hours=1)
+        (delivery,) = await journal.deliveries()
+        assert delivery.status is DeliveryStatus.DELIVERED and delivery.attempts == 3
+        assert [post.headers["webhook-id"] for post in receiver.posts] == [f"{delivery.run}-{delivery.id}"] * 3
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+async def test_mail_goes_out_when_the_network_is_back_each_once(journal, clock, workspace, ended):
+    # apprise leaves five seconds between mails, so this takes its time
+    journal.alerting = Alerting(to=("log",))
+    async with Mailbox().open() as box, Wire(box.port).laid() as wire:
+        url = box.url.replace(str(box.port), str(wire.port)) + "&cto=0.3&rto=0.3"
+        outbox = outbox_of(journal, clock, workspace, {"mail": {"kind": "apprise", "url": url}})
+        await ended([("mail", {})], report="# Report 1\n\nAll is well.")
+        for mode in ("frozen", "reset", "frozen", "open"):
+            wire.mode = mode
+            if mode == "open":
+                await ended([("mail", {})], report="# Report 2\n\nAll is well.")
+            await outbox.flush()
+            clock.pass_(hours=1)
+        assert Counter(mail["subject"] for mail in box.mails) == {"Report 1": 1, "Report 2": 1}
+        await outbox.flush()  # the word of recovery
+    assert await journal.incidents() == []
+    opened, over = await news(journal, "incident.opened"), await news(journal, "incident.recovered")
+    assert (len(opened), len(over)) == (1, 1)
