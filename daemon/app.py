@@ -306,6 +306,7 @@ class App:
             clock=self.clock,
             redact=self.redact,
             count=self.metrics.sent,
+            timer=system_timer(self.clock, self.place.env),
         )
 
     @cached_property
