@@ -11,8 +11,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daemon.doctor import server
 from daemon.errors import ConfigError
 from daemon.places import user_home
+from daemon.store.offline import Server
 from daemon.values import dataclass
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ class Upkeep:
     """Name, kind and fault of each."""
     verdict: str = "ok"
     """What SQLite says of the database; empty if it was not asked."""
+    server: Server | str | None = None
+    """What there is to see of the server the journal is on, or why nothing is; None where it is in a file."""
 
 
 def look(config: Config | None, state: Path, env: Mapping[str, str], *, root: Path = Path("/")) -> Upkeep:
@@ -68,6 +72,7 @@ def look(config: Config | None, state: Path, env: Mapping[str, str], *, root: Pa
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         targets=tuple(_targets(config, env)) if config else (),
         verdict=_verdict(state / "agentd.db"),
+        server=server.look(config, env),
     )
 
 
@@ -112,6 +117,7 @@ def _verdict(database: Path) -> str:
 
 def rows(found: Upkeep) -> Iterator[tuple[str, str, str, str]]:
     """Yield (name, state, found, fix)."""
+    yield from server.rows(found.server)
     if found.verdict not in ("", "ok"):
         fix = "stop agentd, then: agentctl restore FILE; without a backup, move the database away to start anew"
         yield "database", "fail", f"damaged: {found.verdict}", fix

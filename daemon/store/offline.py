@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from daemon.errors import Refused
 from daemon.store.connection import open_reader, open_writer
@@ -50,6 +51,39 @@ def writing(path: Path, url: str) -> Iterator[Any]:
                 connection.execute("ROLLBACK")
 
 
+class Server(NamedTuple):
+    """What there is to see of a server."""
+
+    place: str
+    version: str
+    schema: int
+    """Of its tables; 0 where there are none yet."""
+    newest: int
+    """That this program knows."""
+    ahead: float
+    """By how many seconds its clock is ahead of ours."""
+    reads_only: bool
+
+
+def probe(url: str) -> Server:
+    """Look at the server of a URL and change nothing; ConfigError or Refused says why it cannot be used."""
+    try:
+        from daemon.store.postgres.connection import place_of
+        from daemon.store.postgres.migrations import scripts
+    except ImportError as error:
+        raise Refused(f"{error}: the extra postgres is missing (pip install 'agentd-routines[postgres]')") from error
+
+    with _server(url) as wire:
+        wire.control("BEGIN READ ONLY")
+        version, reads_only, now, tables = wire.control(
+            "SELECT current_setting('server_version'), pg_is_in_recovery(),"
+            " extract(epoch FROM clock_timestamp()), to_regclass('migration') IS NOT NULL"
+        ).fetchone()
+        ahead = float(now) - time.time()
+        (schema,) = wire.control("SELECT max(version) FROM migration").fetchone() if tables else (0,)
+        return Server(place_of(url), version.split()[0], schema or 0, max(scripts(MIGRATIONS)), ahead, reads_only)
+
+
 @contextmanager
 def _server(url: str) -> Iterator[Any]:
     import psycopg
@@ -63,4 +97,4 @@ def _server(url: str) -> Iterator[Any]:
             yield wire
     except (psycopg.Error, sqlalchemy.exc.DBAPIError) as error:
         said = getattr(error, "orig", None) or error
-        raise Refused(f"{place_of(url)} did not take it: {str(said).splitlines()[0]}") from error
+        raise Refused(f"{place_of(url)} did not take it: {(str(said) or repr(said)).splitlines()[0]}") from error
