@@ -241,7 +241,7 @@ async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
     spent = await host.archive(run, routine, reply, record.steps)
     reply = replace(reply, usage=reply.usage + spent)
     # shielded, as a cancel that comes this late must not part the end from those who wait for it
-    found = _found(reply, routine, record.steps)
+    found = None if run.trigger == REHEARSAL else _found(reply, routine, record.steps)
     return await asyncio.shield(_end(run, routine, reply.status, host, reply=reply, detail=reply.detail, found=found))
 
 

@@ -243,7 +243,8 @@ def _never_due(q: Question) -> Because:
     before, after = q.schedule.prev(q.first), q.schedule.next(q.first)
     around = " and ".join(q.at(each) for each in (before, after) if each)
     near = f"; its slots around that are {around}" if before and after else f"; its slot is {around}" if around else ""
-    sentence = f"{q.name} is never due at {q.at(q.first)}: it runs {words}{near}."
+    held = f"; besides, it is held back ({UNREHEARSED}); agentctl rehearse {q.name}" if q.held else ""
+    sentence = f"{q.name} is never due at {q.at(q.first)}: it runs {words}{near}{held}."
     return Because(slot=None, outcome="never_due", rule=words, sentence=sentence)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from daemon.errors import NotFound, Refused
+from daemon.errors import DaemonError, NotFound, Refused
 from daemon.gather import EVENTS, values_of
 from daemon.models import Json, Run, Status, Step, StepKind
 from daemon.values import dataclass
@@ -41,11 +41,13 @@ class Cassette:
 
 
 async def recorded(journal: Journal, run_id: str, *, workspace: str, language: str) -> Cassette:
-    """Read a run from the journal. NotFound; Refused if nothing is left that could be played.
+    """Read a run from the journal. NotFound; Refused if nothing is left of it; DaemonError if it was tampered with.
 
     `workspace` and `language` are those of now, for runs that do not say themselves.
     """
     run = await journal.get(run_id)
+    if not await journal.unharmed(run.id):
+        raise DaemonError(f"the record of run {run.id} is not as it was written: the checksums of its steps do not fit")
     steps = await journal.steps(run.id)
     missing: list[str] = []
     if any(step.body.get("source") == "forgotten" for step in steps):

@@ -328,9 +328,10 @@ class Routine(Definition):
     @property
     def rehearsal_key(self) -> str:
         """A digest of what decides what it does: a new one means that the rehearsal before tells nothing any more."""
-        told = self.model_dump(mode="json", include={"run", "gather", "deliver"}, exclude_none=True)
+        # without defaults: a key that a later version knows must not undo what people have approved
+        told = self.model_dump(mode="json", include={"run", "gather", "deliver"}, exclude_defaults=True)
         for when in ("retry", "timeout", "overlap", "rehearse_first"):
-            told["run"].pop(when, None)
+            told.get("run", {}).pop(when, None)
         text = json.dumps([told, list(self.gate.command)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

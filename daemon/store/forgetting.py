@@ -96,6 +96,7 @@ def rewrite(connection: sqlite3.Connection, text: Written, change: Callable[[byt
                 connection.execute(f"UPDATE run SET {column} = ? WHERE id = ?", (changed, text.run))
         return
     body = deflate(change(text.body))
+    connection.execute("UPDATE run SET seal = NULL WHERE id = ?", (text.run,))
     connection.execute("UPDATE step SET body = ? WHERE run_id = ? AND seq = ?", (body, text.run, text.seq))
 
 
@@ -125,7 +126,7 @@ def bury(connection: sqlite3.Connection, run: str, now: datetime) -> str:
     )
     connection.execute("INSERT INTO definition (hash, body) VALUES (?, '{}') ON CONFLICT DO NOTHING", (NOWHERE,))
     connection.execute(
-        "UPDATE run SET goal = '', report = NULL, detail = ?, definition = ?, steps = 1 WHERE id = ?",
+        "UPDATE run SET goal = '', report = NULL, detail = ?, definition = ?, steps = 1, seal = NULL WHERE id = ?",
         (words, NOWHERE, run),
     )
     connection.execute(

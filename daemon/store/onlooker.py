@@ -27,6 +27,12 @@ class Onlooker(Database):
         try:
             with closing(open_reader(self.path)) as connection:
                 return work(connection)
+        except sqlite3.OperationalError as error:
+            if "no such" not in str(error):
+                raise ConfigError(_unreadable(self.path, f"cannot be read: {error}")) from None
+            hint = "start agentd once, which brings it up to date"
+            problem = "was written by another version of agentd"
+            raise ConfigError(Fault(file=str(self.path), key="", found="", problem=problem, hint=hint)) from None
         except sqlite3.Error as error:
             raise ConfigError(_unreadable(self.path, f"cannot be read: {error}")) from None
 

@@ -12,7 +12,7 @@ from daemon.store.part import Part
 # among the words by which they are found.
 TABLES = ("run", "slot", "seen", "approval", "quarantine", "spending", "novelty")
 STAYS = ("audit", "memory_run")
-FACTS = ("on_start", "after")
+FACTS = ("on_start", "after", "rehearsed")
 
 
 class Renaming(Part):

@@ -78,6 +78,21 @@ def decode(column: bytes) -> Json:
     return body
 
 
+def checksum(step: Step, column: bytes) -> int:
+    """Return the checksum of a step as it is kept: CRC-32, which no single changed byte escapes, over all it says."""
+    return _sum(column, step.seq, step.kind, step.iteration, step.call_id)
+
+
+def seal_of(row: Row) -> int:
+    """Return the checksum of a row of STEP's columns."""
+    kind, iteration, body, call_id, seq, _ = row
+    return _sum(body, seq, kind, iteration, call_id)
+
+
+def _sum(column: bytes, *place: object) -> int:
+    return zlib.crc32(column, zlib.crc32(" ".join(map(str, place)).encode(errors="replace")))
+
+
 RUN = (
     'id, routine, definition, "trigger", slot, event, status, attempt, barren, fence, created, started, ended,'
     " not_before, active, cancel, goal, report, silent, detail, provider, model,"

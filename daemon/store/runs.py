@@ -30,12 +30,14 @@ from daemon.store.rows import (
     RUN,
     SHORTEST_PART,
     STEP,
+    checksum,
     clean_or_none,
     deflate,
     encode,
     now_in,
     run_of,
     runs_in,
+    seal_of,
     stamp,
     stamp_or_none,
     step_of,
@@ -61,7 +63,7 @@ _TAKE_OVER = _TAKE.replace(
 )
 
 _GROW = """
-UPDATE run SET steps = steps + ?, barren = 0, active = coalesce(?, active), lease_until = ?
+UPDATE run SET steps = steps + ?, seal = seal + ?, barren = 0, active = coalesce(?, active), lease_until = ?
 WHERE id = ? AND fence = ? AND steps = ? AND status = 'running'
 """
 
@@ -160,16 +162,17 @@ class Runs(Incidents):
         self._taken[run.id] = (run.fence, first + len(steps))
 
         def work(connection: sqlite3.Connection) -> list[Step]:
-            grown = connection.execute(
-                _GROW, (len(steps), active, now_in(connection, at) + self._lease, run.id, run.fence, first)
-            )
+            columns = [deflate(body) for body in bodies]
+            seal = sum(map(checksum, numbered, columns))
+            lease = now_in(connection, at) + self._lease
+            grown = connection.execute(_GROW, (len(steps), seal, active, lease, run.id, run.fence, first))
             if grown.rowcount != 1:
                 raise _refusal(connection, run)
             connection.executemany(
                 _STEP,
                 [
-                    (run.id, step.seq, step.kind, step.iteration, step.call_id, run.fence, at, deflate(body))
-                    for step, body in zip(numbered, bodies, strict=True)
+                    (run.id, step.seq, step.kind, step.iteration, step.call_id, run.fence, at, column)
+                    for step, column in zip(numbered, columns, strict=True)
                 ],
             )
             note_steps(connection, run, numbered, at)
@@ -188,6 +191,16 @@ class Runs(Incidents):
         def work(connection: sqlite3.Connection) -> list[Step]:
             rows = connection.execute(f"SELECT {STEP} FROM step WHERE run_id = ? ORDER BY seq", (run_id,))
             return [step_of(row) for row in rows]
+
+        return await self._db.read(work)
+
+    async def unharmed(self, run_id: str) -> bool:
+        """Tell whether the steps of a run are those that were written, as far as that is known."""
+
+        def work(connection: sqlite3.Connection) -> bool:
+            (seal,) = connection.execute("SELECT seal FROM run WHERE id = ?", (run_id,)).fetchone()
+            rows = connection.execute(f"SELECT {STEP} FROM step WHERE run_id = ?", (run_id,)).fetchall()
+            return not (seal and rows) or seal == sum(map(seal_of, rows))  # without rows they were let go, on purpose
 
         return await self._db.read(work)
 

@@ -189,6 +189,7 @@ class RunRow(Table, table=True):
     steps: int = _column(Integer, "0", default=0)
     taint: str = _column(Text, "''", default="")
     sandbox: str = _column(Text, "''", default="")
+    seal: int | None = _column(Long, "0", default=0)
 
 
 class SlotRecord(Table, table=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from daemon.errors import Refused
+from daemon.errors import DaemonError, Refused
 from daemon.main import main
 from daemon.models import Run
 from daemon.replay import play, recorded
@@ -132,6 +132,29 @@ async def test_a_cap_holds_for_a_replay_that_asks(home: Home) -> None:
         told = await daemon.app.replays.replay(run.id, model="other")
         assert not daemon.provider("other").asked
         assert "cap on spending" in told["played"]["detail"]
+
+
+async def test_a_byte_that_was_changed_in_the_journal_is_noticed(home: Home) -> None:
+    async with home.open() as daemon:
+        run = await daemon.run("shop")
+        for step in await daemon.app.journal.steps(run.id):
+            where = f"WHERE run_id = '{run.id}' AND seq = {step.seq}"
+            ((whole,),) = await _all(daemon, f"SELECT body FROM step {where}")
+            for place in range(0, len(whole), 7):
+                other = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+                await _change(daemon, f"UPDATE step SET body = ? {where}", other)
+                with pytest.raises(DaemonError, match="is not as it was written"):
+                    await daemon.app.replays.replay(run.id)
+            await _change(daemon, f"UPDATE step SET body = ? {where}", whole)
+        assert (await daemon.app.replays.replay(run.id))["identical"]
+
+
+async def _all(daemon: Daemon, query: str) -> list[tuple[Any, ...]]:
+    return await daemon.app.journal._db.read(lambda connection: connection.execute(query).fetchall())
+
+
+async def _change(daemon: Daemon, statement: str, *values: Any) -> None:
+    await daemon.app.journal._db.write(lambda connection: connection.execute(statement, values).rowcount)
 
 
 async def test_one_thing_is_changed_at_a_time(home: Home) -> None:
