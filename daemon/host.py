@@ -62,6 +62,7 @@ from daemon.sandbox import Ladder
 from daemon.screen import Screen
 from daemon.skills import Shelf
 from daemon.store import Journal
+from daemon.store.runs import newest
 from daemon.summary import ANSWER_TOKENS, PATIENCE, question, summary_of, with_summary
 from daemon.talk import ASK, Past, Talk
 from daemon.tools import shell
@@ -391,10 +392,13 @@ class RunHost:
         if not fresh:
             return context
         alone = run.trigger in (ASK, SUBAGENT)  # the runs before it have nothing to do with it
-        last = None if alone else await self.journal.last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
-        told = Briefing("", "", tainted=False)
+        told, last = Briefing("", "", tainted=False), None
         if routine.run.memory != "none":
-            told = await rooms.memory.briefing(run.goal, f"routine:{routine.name}:approach", exclude_run=run.id)
+            key, before = f"routine:{routine.name}:approach", newest(run.about, {Status.SUCCEEDED}, run.id)
+            told = await rooms.memory.briefing(run.goal, key, exclude_run=run.id, beside=before)
+            last = None if alone else told.beside
+        elif not alone:
+            last = await self.journal.last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
         scheduled = run.event is None
         return replace(
             context,

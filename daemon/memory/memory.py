@@ -15,7 +15,7 @@ from daemon.memory.meaning import Meaning
 from daemon.memory.pieces import Segment, pieces
 from daemon.memory.shelf import Shelf
 from daemon.models import Anchor, ExpandedContext, Json, MemoryChunk
-from daemon.store.database import Database
+from daemon.store.database import Database, Work
 from daemon.store.rows import clean, moment, stamp
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class Briefing(NamedTuple):
     """What is kept under the key that was asked for."""
     tainted: bool
     """Strangers may have had a hand in some of it."""
+    beside: Any = None
+    """What was asked for in the same look, if anything."""
 
 
 class Memory:
@@ -175,15 +177,22 @@ class Memory:
         return (await self.briefing(query, limit=limit, tokens=tokens, exclude_run=exclude_run)).recalled
 
     async def briefing(
-        self, query: str, key: str = "", *, limit: int = 10, tokens: int = 800, exclude_run: str | None = None
+        self,
+        query: str,
+        key: str = "",
+        *,
+        limit: int = 10,
+        tokens: int = 800,
+        exclude_run: str | None = None,
+        beside: Work[Any] = lambda _connection: None,
     ) -> Briefing:
-        """Return the same, and what is kept under exactly this key, in one look."""
+        """Return the same, what is kept under exactly this key and what `beside` finds, in one look: each is dear."""
         from daemon.memory import context
 
         def told(connection: sqlite3.Connection, hits: list[Hit]) -> Briefing:
             kept = rows.item(connection, key) if key else None
             text, tainted = context.excerpt(connection, hits, tokens)
-            return Briefing(text, kept.text if kept else "", tainted or bool(kept and kept.tainted))
+            return Briefing(text, kept.text if kept else "", tainted or bool(kept and kept.tainted), beside(connection))
 
         found: Briefing = await self._asked(
             query, limit, exclude_run=exclude_run, caps=(PER_RUN, PER_ROUTINE), told=told

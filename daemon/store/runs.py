@@ -20,7 +20,7 @@ from daemon.errors import DaemonError, Fenced, NotFound, Refused, StoreFull
 from daemon.models import MOVES, Json, Reason, Run, Status, Step, StepKind
 from daemon.store.asking import drop_open, use
 from daemon.store.audit import note_steps
-from daemon.store.database import Database
+from daemon.store.database import Database, Work
 from daemon.store.incidents import Alerting, Incidents
 from daemon.store.novelty import Sightings, keep_sightings
 from daemon.store.outbox import enqueue
@@ -319,11 +319,7 @@ class Runs(Incidents):
 
     async def last(self, routine: str, *, statuses: Collection[Status], before: str | None = None) -> Run | None:
         """Return the newest run of a routine in one of these statuses, older than the run `before`."""
-        marks = ", ".join("?" * len(statuses))
-        rest = f"WHERE routine = ? AND status IN ({marks}) AND id < ? ORDER BY id DESC LIMIT 1"
-        values = (routine, *statuses, before or AFTER_EVERY_ID)
-        found = await self._db.read(lambda connection: runs_in(connection, rest, values))
-        return found[0] if found else None
+        return await self._db.read(newest(routine, statuses, before))
 
     async def last_runs(self) -> dict[str, Run]:
         """Return the newest run of every routine that ever had one."""
@@ -346,6 +342,14 @@ class Runs(Incidents):
             return str(row[0])
 
         return await self._db.read(work)
+
+
+def newest(routine: str, statuses: Collection[Status], before: str | None = None) -> Work[Run | None]:
+    """Return the look for `Runs.last`, for who looks for something else as well."""
+    marks = ", ".join("?" * len(statuses))
+    rest = f"WHERE routine = ? AND status IN ({marks}) AND id < ? ORDER BY id DESC LIMIT 1"
+    values = (routine, *statuses, before or AFTER_EVERY_ID)
+    return lambda connection: next(iter(runs_in(connection, rest, values)), None)
 
 
 def leave(
