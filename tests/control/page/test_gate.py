@@ -62,6 +62,9 @@ async def test_pages_of_others_reach_nothing(page, daemon):
         ask(page, "POST", "/routines/evil/run", "", Cookie=cookie, Origin="null"),
         ask(page, "POST", "/routines/evil/run", "", Cookie=cookie, Origin=f"https://127.0.0.1:{page.port}"),
         ask(page, "POST", "/routines/evil/run", "", Cookie=cookie, Origin="http://127.0.0.1:1"),
+        ask(page, "POST", "/approvals/01ABCDEF/approve", "", Cookie=cookie, Origin="http://evil.example"),
+        ask(page, "POST", "/deliveries/1/drop", "", Cookie=cookie),
+        ask(page, "POST", "/incidents/1/ack", "", Cookie=cookie, Sec_Fetch_Site="same-site", Origin=page.base),
     ]
     assert [status for status, _, _ in refused] == [403] * len(refused)
     assert (await daemon.agentctl("runs", "--json")).json["items"] == []

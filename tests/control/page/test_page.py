@@ -85,6 +85,13 @@ async def test_the_live_view_tells_what_happens_as_text(look, daemon):
     assert "failed" in await look.inner_text("#live")
 
 
+async def test_who_reads_with_the_keyboard_keeps_the_place_while_the_page_renews_itself(look, daemon):
+    await look.locator("table.line a[href='/routines/evil']").focus()
+    ended = await daemon.agentctl("run", "evil", "--json")
+    await look.wait_for_selector(f"main a[href='/runs/{ended.json['id']}']", state="attached")
+    await look.wait_for_function("document.activeElement.getAttribute('href') === '/routines/evil'")
+
+
 async def test_it_can_be_used_without_a_mouse(look):
     await look.keyboard.press("Tab")
     assert await look.evaluate("document.activeElement.textContent") == "To the content"

@@ -11,17 +11,32 @@ function follow(run, heard) {
   return source;
 }
 
+// What can have the focus, in order; and one of them as what it is and does, since its element will be another one.
+const reached = () => [...main.querySelectorAll("a[href], button, summary, input, select, [tabindex]")];
+const named = (each) => [each.tagName, each.closest("[id]")?.id, each.getAttribute("href"), each.textContent].join("|");
+
+function placeOf(element) {
+  const number = reached().indexOf(element);
+  return number < 0 ? null : { number, name: named(element) };
+}
+
+function at(place) {
+  const same = reached().filter((each) => named(each) === place.name);
+  const near = (each) => Math.abs(reached().indexOf(each) - place.number);
+  return same.sort((one, other) => near(one) - near(other))[0];
+}
+
 // The same page, with what stands in it now; where the reader is, what is unfolded and what has the focus stay.
 async function refresh() {
   const answer = await fetch(location.href);
   if (!answer.ok) return true;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("main");
   const open = new Set([...main.querySelectorAll("article[id] details[open]")].map((each) => each.closest("article").id));
-  const focused = document.activeElement?.closest("article[id]")?.id;
+  const focused = placeOf(document.activeElement);
   for (const id of open) fresh.querySelector(`#${id} details`)?.setAttribute("open", "");
   main.replaceChildren(...fresh.childNodes);
   reachable();
-  if (focused) document.getElementById(focused)?.querySelector("summary")?.focus();
+  if (focused) at(focused)?.focus({ preventScroll: true });
   return fresh.hasAttribute("data-live");
 }
 
