@@ -1,5 +1,7 @@
 """The whole daemon with its journal and memory on a server: started, killed, resumed, asked, made to forget."""
 
+import pytest
+
 from tests.story import Vendor
 from tests.test_story import AGENT, EFFECT, POLICY, config, effects
 
@@ -44,6 +46,7 @@ async def test_a_daemon_on_a_server_is_killed_goes_on_and_knows_everything_again
 
 
 async def test_a_daemon_says_what_is_wrong_with_the_server(home):
+    pytest.importorskip("psycopg", reason="needs the extra postgres: pip install -e '.[postgres]'")
     home.write("config.toml", '[store]\nurl = "postgresql://me@127.0.0.1:1/agentd"\n')
     ended = await home.agentd()
     assert ended.code == 78

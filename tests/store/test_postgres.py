@@ -252,10 +252,8 @@ async def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_repeated(mortal
     assert found == [(str(number),) for number in range(6)]
 
 
-async def test_a_server_that_stays_away_is_said_and_found_again(
-    mortal: Database, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("daemon.store.postgres.database.PATIENCE", 0.3)
+async def test_a_server_that_stays_away_is_said_and_found_again(mortal: Any, server: Server) -> None:
+    mortal.patience = 0.3
     await asyncio.to_thread(server.stop)
     try:
         with pytest.raises(StoreFull, match=r"cannot be reached"):
@@ -268,9 +266,7 @@ async def test_a_server_that_stays_away_is_said_and_found_again(
     assert await mortal.read(keys) == [2], "what was refused is not there"
 
 
-async def test_a_writer_that_is_stopped_in_its_commit_holds_up_nobody_for_long(
-    db: Any, other: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_writer_that_is_stopped_in_its_commit_holds_up_nobody_for_long(db: Any, other: Database) -> None:
     await db.write(lambda connection: connection.control("SET idle_in_transaction_session_timeout = '200ms'"))
     stopped, go_on, times = threading.Event(), threading.Event(), 0
 

@@ -61,6 +61,7 @@ class PostgresDatabase(Database):
         super().__init__(path, migrations, loop)
         self.url = url
         self.place = place_of(url)
+        self.patience = PATIENCE
         self._me = new_id()
         self._batch = 0
         self._away = False
@@ -95,7 +96,7 @@ class PostgresDatabase(Database):
             self._wire.close()
 
     def _commit(self, connection: Any, batch: Sequence[Item]) -> list[Outcome]:
-        patience = time.monotonic() + (0.0 if self._away else PATIENCE)
+        patience = time.monotonic() + (0.0 if self._away else self.patience)
         durable = any(full for _, _, full in batch)
         self._batch += 1
         outcomes: list[Outcome] | None = None
@@ -213,7 +214,7 @@ class PostgresDatabase(Database):
 
     def _read(self, connection: Any, work: Work[T]) -> T:
         reader: _Reader = connection
-        patience = time.monotonic() + (0.0 if self._away else PATIENCE)
+        patience = time.monotonic() + (0.0 if self._away else self.patience)
         while True:
             try:
                 found = reader.read(work)
