@@ -6,6 +6,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -117,6 +118,7 @@ async def test_one_success_ends_the_resting(house: House) -> None:
 
 
 async def test_a_routine_that_keeps_failing_is_paused_and_says_why(house: House, capsys: pytest.CaptureFixture) -> None:
+    structlog.reset_defaults()  # whatever another test has set
     await house.boot(routine(trigger=HALF_HOURLY, run={"retry": {"pause_after": 3}}))
     for half in ("08:30", "09:00", "09:30"):
         await house.reach(f"01 {half}")

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from tests.inside import Home
 
@@ -37,6 +39,14 @@ OTHER = """
   { text = "And there.", tool_calls = [{ name = "file_read", arguments = { path = "other.txt" } }] },
   "Buy milk; the other list could not be read.",
 """
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """`agentd replay` sets up a log of its own in this process."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 @pytest.fixture
