@@ -131,3 +131,16 @@ def test_the_user_may_know_better() -> None:
     assert row.extra == {"service_tier": "flex"}
     assert row.max_tokens_field == "max_completion_tokens"  # the rest stays
     assert capabilities("local", {"temperature": False}).temperature is False
+
+
+@pytest.mark.parametrize(
+    ("model", "thinking"),
+    [
+        ("claude-opus-5-5", {"type": "adaptive", "display": "summarized"}),
+        ("claude-fable-5-2", {"type": "adaptive", "display": "summarized"}),
+        ("claude-sonnet-4-6", {"type": "adaptive"}),
+        ("claude-haiku-4-5", {}),
+    ],
+)
+def test_each_claude_is_asked_to_think_as_it_can(model: str, thinking: dict[str, str]) -> None:
+    assert capabilities(model).thinking == thinking
