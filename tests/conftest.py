@@ -69,7 +69,7 @@ async def _put_away(made):
         with contextlib.suppress(ProcessLookupError):
             made.process.terminate()
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await made._gone()
         except TimeoutError:
             await made.kill()
