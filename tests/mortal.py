@@ -95,16 +95,18 @@ class Fate:
 class Mortal:
     """The database of a process that dies as its fate says."""
 
+    shared = False
+
     def __init__(self, inner: Database, fate: Fate, died: asyncio.Event) -> None:
         self.path, self._inner, self._fate, self._died = inner.path, inner, fate, died
         self._unanswered: list[asyncio.Future[Any]] = []
 
-    def submit(self, work: Any, *, durable: bool = False) -> asyncio.Future[Any]:
+    def submit(self, work: Any, *, durable: bool = False, lazily: bool = False) -> asyncio.Future[Any]:
         number, self._fate.writes = self._fate.writes, self._fate.writes + 1
         if self._fate.dead:
             raise Crash
         if not self._fate.doomed and number != self._fate.number:
-            return self._inner.submit(work, durable=durable)
+            return self._inner.submit(work, durable=durable, lazily=lazily)
         answer = asyncio.get_running_loop().create_future()
         self._unanswered.append(answer)
         if not self._fate.doomed:

@@ -38,13 +38,13 @@ class Sick(Database):
     writes = refused = 0
     _other: sqlite3.Connection | None = None
 
-    def submit(self, work, *, durable=False):
+    def submit(self, work, *, durable=False, lazily=False):
         number, self.writes = self.writes, self.writes + 1
         if self.first < 0 or number < self.first or self.refused >= self.lasts:
             self._let_go()
-            return super().submit(work, durable=durable)
+            return super().submit(work, durable=durable, lazily=lazily)
         self.refused += 1
-        return super().submit(getattr(self, self.trouble)(work), durable=durable)
+        return super().submit(getattr(self, self.trouble)(work), durable=durable, lazily=lazily)
 
     def full(self, work):
         def refused(connection):
