@@ -12,11 +12,14 @@ FROM python:3.13-slim
 RUN apt-get update && apt-get install -y --no-install-recommends bubblewrap git procps \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --system --uid 10001 --create-home --home-dir /var/lib/agentd agentd \
-    && install -d -o agentd -g agentd -m 0700 /run/agentd
+    && install -d -o agentd -g agentd -m 0700 /run/agentd /var/lib/agentd/workspace
+
+# EXTRAS=[postgres] for several machines on one database: compose.yml
+ARG EXTRAS=
 
 WORKDIR /opt/agentd
 COPY . .
-RUN pip install --no-cache-dir -c constraints.txt . && agentd init /etc/agentd && chown -R agentd: /etc/agentd
+RUN pip install --no-cache-dir -c constraints.txt .$EXTRAS && agentd init /etc/agentd && chown -R agentd: /etc/agentd
 
 USER agentd
 ENV STATE_DIRECTORY=/var/lib/agentd RUNTIME_DIRECTORY=/run/agentd

@@ -12,10 +12,12 @@ from daemon.schedule import CatchUp, Schedule, spread_offset
 class Almanac:
     """Knows this machine and its zone."""
 
-    def __init__(self, *, zone: str, machine: str, host: str) -> None:
+    def __init__(self, *, zone: str, machine: str, host: str, anywhere: bool = False) -> None:
         self.zone = zone
         """Of routines that name none."""
         self._machine, self._host = machine, host
+        self._anywhere = anywhere
+        """What this daemon starts may live on any machine of several."""
 
     def schedule(self, routine: Routine) -> Schedule:
         """Return when a routine runs, whether it is enabled or not."""
@@ -30,6 +32,10 @@ class Almanac:
         return f"{words}; {elsewhere}" if elsewhere else words
 
     def is_here(self, routine: Routine) -> bool:
+        """Tell whether a routine starts on this host."""
+        return self._anywhere or self.may_live_here(routine)
+
+    def may_live_here(self, routine: Routine) -> bool:
         """Tell whether a routine is for this host, by its full name or by the name before the first dot."""
         globs, names = routine.trigger.machines, {self._host.lower(), self._host.lower().partition(".")[0]}
         return not globs or any(fnmatchcase(name, glob.lower()) for glob in globs for name in names)

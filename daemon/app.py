@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import unquote, urlsplit
 from zoneinfo import ZoneInfo
 
@@ -46,7 +46,7 @@ from daemon.policy import Policy
 from daemon.recollection import remember
 from daemon.redact import Secrets
 from daemon.rehearsals import Rehearsals
-from daemon.routines import MADE, Definition, Loaded, Routine, against, load_folder
+from daemon.routines import MADE, Changes, Definition, Loaded, Routine, against, load_folder
 from daemon.sandbox import Ladder, settle, tenant
 from daemon.skills import Shelf
 from daemon.store import Alerting, Database, Journal, StateLock, lock_state, open_database
@@ -75,6 +75,7 @@ from daemon.webhooks import Webhooks
 
 if TYPE_CHECKING:
     from daemon.delegation import Delegation
+    from daemon.fleet.fleet import Fleet
     from daemon.host import RunHost
     from daemon.offspring import Offspring
     from daemon.overlay import Overlay
@@ -128,6 +129,10 @@ class App:
     boot: datetime
     owner: str
     """Who holds the leases of this process."""
+    shared: bool
+    """Whether runs are handed on to whoever is there, of several processes on one database."""
+    fleet: Fleet | None = None
+    """What we are to others, where daemons share the database."""
     reload_fault: str | None = None
     webhooks: Webhooks
     _told: frozenset[Fault] = frozenset()
@@ -140,8 +145,8 @@ class App:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, place: Place, *, clock: Clock | None = None) -> AsyncIterator[Self]:
-        """Build the daemon on its state folder, and take it apart again.
+    async def open(cls, place: Place, *, clock: Clock | None = None, alone: bool = False) -> AsyncIterator[Self]:
+        """Build the daemon on its state folder, and take it apart again; `alone`, it hands no run on to others.
 
         Raises ConfigError for a policy or state that cannot be used, StateBusy if another daemon lives there.
         """
@@ -161,8 +166,8 @@ class App:
             app.database = database = await open_database(place.state / "agentd.db", _store_url(place))
             try:
                 app.owner = _owner(lock, database)
-                app.journal = Journal(database, clock=app.clock.now, alerting=_alerting(config))
-                app.journal.keep_policy(app.policy.hash, app.policy.text)
+                app.shared = config.executor.kind == "procrastinate" and not alone
+                app.journal = app._journal(database)
                 app.memory = remember(
                     database, config, place.env, place.secrets, clock=app.clock.now, zone=lambda: app.zone
                 )
@@ -176,8 +181,7 @@ class App:
                 app.registry = app._tools()
                 app.servers = Servers(config.mcp, app.registry, secret=app._server_key)
                 app.outbox = app._outbox()
-                most, now = config.daemon.max_concurrent, app.clock.now
-                app.executor = LocalExecutor(app._live, max_concurrent=most, clock=now, lane_of=app._lane_of)
+                app.executor = app._executor()
                 app.engine = RoutineEngine(
                     journal=app.journal,
                     submit=app.executor.submit,
@@ -185,6 +189,7 @@ class App:
                     clock=app.clock,
                     zone=app.zone.key,
                     timer=system_timer(app.clock, place.env),
+                    anywhere=app.shared,
                     workspace=workspace,
                     afford=app._afford,
                 )
@@ -215,6 +220,21 @@ class App:
             self._known_secret(env.get(name))
         courier, now = Courier(lambda: over_http(receiver)), self.clock.now
         return Traces(courier, self.journal, config=lambda: self.config, now=now, redact=self.redact)
+
+    def _journal(self, database: Database) -> Journal:
+        lease, now = self.config.executor.lease, self.clock.now
+        journal = Journal(database, clock=now, alerting=_alerting(self.config), lease=lease, in_turn=self.shared)
+        journal.keep_policy(self.policy.hash, self.policy.text)
+        return journal
+
+    def _executor(self) -> LocalExecutor:
+        kind = LocalExecutor
+        if self.shared:
+            from daemon.fleet import FleetExecutor
+
+            kind = FleetExecutor
+        most = self.config.daemon.max_concurrent
+        return kind(self._live, max_concurrent=most, clock=self.clock.now, lane_of=self._lane_of)
 
     def _talk(self) -> Talk:
         return Talk(
@@ -452,6 +472,8 @@ class App:
     async def _live(self, run_id: str) -> Run | None:
         from daemon.run import live
 
+        if self.fleet:  # what it was told elsewhere
+            self.talk.inbox.put(await self.journal.told(run_id))
         try:
             with self.metrics.under_way():
                 run = await live(run_id, self.host)
@@ -468,6 +490,42 @@ class App:
     async def _after(self, run: Run) -> None:
         await self.engine.ended(run)
         await self.talk.ended(run)
+
+    async def join(self, kind: str, lead: Callable[[], Sequence[tuple[str, Any]]] | None = None) -> Fleet:
+        """Be one of several on this database: a daemon, or a worker, which only lives what daemons start."""
+        from daemon.fleet.fleet import Fleet
+
+        here = kind == "worker" or self.config.executor.here
+        url = self.config.store_url(self.place.env)
+        more = {"when_moved": self._moved, "when_paused": self._paused}
+        self.fleet = Fleet(self, url, kind=kind, lives=here, lead=lead, **more)  # type: ignore[arg-type]
+        await self.fleet.join()
+        return self.fleet
+
+    def _moved(self, run: Run) -> None:
+        """Hear that a run which lives elsewhere waits for a person, or has ended."""
+        if run.status is Status.WAITING:
+            self.approvals.wake()
+        elif run.status.ended:
+            self.outbox.wake()
+            self.journal.when_ended(run)
+            self.tasks.create_task(self._ended_elsewhere(run), name=f"end of {run.id}")
+
+    def _paused(self) -> None:
+        """Hear that somebody may have paused or resumed a routine, through whichever daemon."""
+        self.tasks.create_task(self._heed(), name="pauses of others")
+
+    async def _heed(self) -> None:
+        try:
+            await self.engine.heed()
+        except DaemonError as error:  # the connection that tells us comes back with the database, and we look again
+            log.warning("fleet.pause_missed", detail=str(error))
+
+    async def _ended_elsewhere(self, run: Run) -> None:
+        try:
+            await self._after(run)
+        except DaemonError as error:  # the ends that were missed are looked up at the next start
+            log.warning("fleet.end_missed", run=run.id, detail=str(error))
 
     def _lane_of(self, run: Run) -> Lane:
         """Return which provider a run will ask first, as its routine stands now."""
@@ -656,9 +714,16 @@ class App:
             self.providers = providers
         self.executor.allow(config.daemon.max_concurrent)
         self.zone = ZoneInfo(config.timezone or host_zone())
-        changes = await self.engine.reload(loaded, zone=self.zone.key)
+        changes = Changes()
+        if self.engine.started:
+            changes = await self.engine.reload(loaded, zone=self.zone.key)
+        else:  # a worker
+            await self.engine.load(loaded)
+        if self.fleet:
+            self.fleet.take_from(loaded.routines.values(), self.engine.almanac.may_live_here)
         try:
-            await self.webhooks.open(self.tasks)
+            if self.engine.started:
+                await self.webhooks.open(self.tasks)
         except DaemonError as error:
             self.reload_fault = str(error)
             log.warning("hooks.closed", fault=str(error))

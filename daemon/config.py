@@ -454,6 +454,18 @@ class StoreConfig(Table):
     """An environment variable that holds the URL."""
 
 
+class ExecutorConfig(Table):
+    """Who lives the runs, where daemons share a database. Takes a restart."""
+
+    kind: Literal["local", "procrastinate"] = "local"
+    """local: whoever starts a run lives it; procrastinate: any daemon or worker (`agentd worker`) on the database that
+    `[store]` names."""
+    here: bool = True
+    """Whether this daemon lives runs itself; false: it leaves them to others."""
+    lease: SomeDuration = timedelta(seconds=60)
+    """After how long a process that is not heard of is taken for dead, and its runs are taken over."""
+
+
 class KeepConfig(Table):
     """How long history stays; the last ten runs of a routine stay whatever their age."""
 
@@ -532,6 +544,7 @@ class Config(Table):
     hooks: HooksConfig = HooksConfig()
     listen: ListenConfig = ListenConfig()
     log: LogConfig = LogConfig()
+    executor: ExecutorConfig = ExecutorConfig()
     otel: OtelConfig = OtelConfig()
     store: StoreConfig = StoreConfig()
     keep: KeepConfig = KeepConfig()
@@ -749,6 +762,13 @@ def load_config(path: Path, overlay: Path | None = None) -> Config:
     return config
 
 
+def _shared_database(config: Config) -> Iterator[Conflict]:
+    store = config.store
+    if config.executor.kind == "procrastinate" and not (store.url or store.url_file or store.url_env):
+        problem = "procrastinate hands runs on by a database that daemons share"
+        yield Conflict("executor.kind", problem, hint='name one: [store] url = "postgresql://…"')
+
+
 def _overlaid(data: Json, overlay: Path) -> Config:
     """Return the config with what agents wrote; ConfigError if that cannot be, or is not theirs to write."""
     written = dict(_leaves(read_toml(overlay)))
@@ -921,6 +941,7 @@ RULES = (
     Rule(("incidents.to", "targets.*"), _alerts_go_somewhere),
     Rule(("providers.*.kind", "providers.*.options"), _options_of_others),
     Rule(("store.url", "store.url_file", "store.url_env"), _one_database),
+    Rule(("executor.kind", "store.url"), _shared_database),
     Rule(("memory.embedder", "memory.model", "memory.base_url", "memory.model_file"), _embedder_complete),
 )
 

@@ -82,7 +82,7 @@ class Delegation:
         while not child.status.ended:
             if child.not_before:
                 await asyncio.sleep(max(0.0, (child.not_before - host.now()).total_seconds()))
-            run = await live(child.id, host)
+            run = await live(child.id, host, heir=True)
             child = run or await host.journal.get(child.id)
             if run is None and not child.status.ended:
                 raise ToolFailed("somebody else lives the sub-agent's run", transient=True)

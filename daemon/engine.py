@@ -56,6 +56,7 @@ class RoutineEngine:
         timer: Timer | None = None,
         machine: str | None = None,
         host: str | None = None,
+        anywhere: bool = False,
         workspace: Path = Path(),
         afford: Afford = anything,
     ) -> None:
@@ -64,6 +65,7 @@ class RoutineEngine:
             zone=zone,
             machine=machine_id() if machine is None else machine,
             host=platform.node() if host is None else host,
+            anywhere=anywhere,
         )
         self._ledger = Ledger(
             journal=journal, submit=submit, cancel=cancel, clock=clock, almanac=self.almanac, afford=afford
@@ -181,6 +183,15 @@ class RoutineEngine:
         async with self._ledger.open():
             await self._ledger.resume(name)
         self._ring(name)
+
+    async def heed(self) -> None:
+        """Take note of what was paused or resumed through another daemon on the same database."""
+        if not self.started:
+            return
+        async with self._ledger.open():
+            again = await self._ledger.heed()
+        for name in again:
+            self._ring(name)
 
     async def rehearsed(self, name: str) -> None:
         """Let a routine run whose rehearsal was approved; what wants to run at first sight does so now."""

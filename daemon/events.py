@@ -93,6 +93,10 @@ class Events:
             self._followers.add(follower)
         return follower
 
+    def followed_runs(self) -> set[str]:
+        """Return the runs that somebody follows by their ids."""
+        return {follower.run_id for follower in self._followers if follower.run_id is not None}
+
     def watched(self, run_id: str) -> bool:
         """Tell whether somebody follows this very run."""
         return bool(self._followers) and any(follower.run_id == run_id for follower in self._followers)

@@ -114,6 +114,11 @@ class LocalExecutor:
         for run in runs:
             self._park(run.id, run.routine)
 
+    @property
+    def capacity(self) -> int:
+        """How many runs that ask a model may live at a time."""
+        return self._max
+
     def allow(self, max_concurrent: int) -> None:
         """Let so many runs live at a time from now on; those under way go on."""
         self._max = max_concurrent

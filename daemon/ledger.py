@@ -222,6 +222,14 @@ class Ledger:
         if name in self._floors:
             self._floors[name] = max(self._floors[name], self.states[name].baseline)
 
+    async def heed(self) -> list[str]:
+        """Read what another daemon on the database may have changed; return what goes on that was paused."""
+        before = self.states
+        await self._read_states()
+        for name in self.states.keys() & self._floors.keys():
+            self._floors[name] = max(self._floors[name], self.states[name].baseline)
+        return [name for name, state in self.states.items() if before[name].paused and not state.paused]
+
     async def _read_states(self) -> None:
         states = await self._journal.routine_states()
         self.states = {name: states[name] for name in self._keys}

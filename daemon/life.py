@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -54,10 +54,10 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
             loop.add_signal_handler(number, told_to_stop)
         serving = tasks.create_task(server.serve(), name="control socket")
         background = [
-            tasks.create_task(app.outbox.run(), name="outbox"),
             tasks.create_task(app.approvals.run(), name="approvals"),
             tasks.create_task(notifier.feed_watchdog(), name="watchdog"),
         ]
+        background += await _join(app, tasks)
         await app.memory.seed(app.seeds())
         loaded = await app.definitions(app.config)
         app.tell([fault for error in loaded.faults.values() for fault in error.faults])
@@ -75,6 +75,8 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         loop.add_signal_handler(signal.SIGHUP, reloads.ring)
         notifier.send("READY=1", f"STATUS={len(app.engine.routines)} routines")
         background.append(tasks.create_task(_by_and_by(app), name="by and by"))
+        if app.fleet:
+            app.fleet.take_from(loaded.routines.values(), app.engine.almanac.may_live_here)
         await announce(app)
         await stop.wait()
         notifier.send("STOPPING=1")
@@ -85,11 +87,66 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         if public:
             public.stop()
         await app.engine.stop()
-        await app.executor.stop(app.place.config.daemon.grace.total_seconds())
+        await _drain(app)
         server.stop()
         await serving
-        for task in background:
-            task.cancel()
+        await _leave(app, background)
+
+
+async def _join(app: App, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+    """Begin to send reports; of daemons on one database, whoever leads does that."""
+    if not app.shared:
+        return [tasks.create_task(app.outbox.run(), name="outbox")]
+    fleet = await app.join("daemon", lambda: [("outbox", app.outbox.run()), *_keeping(app)])
+    return [tasks.create_task(each, name=name) for name, each in fleet.work()]
+
+
+async def _drain(app: App) -> None:
+    """Let the runs under way end, as far as there is time for that."""
+    if app.fleet:
+        await app.fleet.take_no_more()
+    await app.executor.stop(app.place.config.daemon.grace.total_seconds())
+
+
+async def _leave(app: App, background: Iterable[asyncio.Task[None]]) -> None:
+    for task in background:
+        task.cancel()
+    if app.fleet:
+        await app.fleet.leave()
+
+
+async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
+    """Live runs that daemons on the same database start, until SIGTERM or SIGINT; SIGHUP reads definitions again."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    notifier = Notifier(app.place.env)
+    async with asyncio.TaskGroup() as tasks:
+        app.tasks = tasks
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        fleet = await app.join("worker")
+        await app.journal.recover(app.owner)
+        loaded = await app.definitions(app.config)
+        app.tell([fault for error in loaded.faults.values() for fault in error.faults])
+        await app.engine.load(loaded)
+        reloads = Reloads(_reload_of(app, notifier), app.definition_folders)
+        loop.add_signal_handler(signal.SIGHUP, reloads.ring)
+        work = [
+            *fleet.work(),
+            ("rest of the house", _complete(app)),
+            ("watchdog", notifier.feed_watchdog()),
+            ("sandbox", app.ladder.climb()),
+        ]
+        background = [tasks.create_task(each, name=name) for name, each in work]
+        await fleet.heart.began.wait()
+        fleet.take_from(loaded.routines.values(), app.engine.almanac.may_live_here)
+        notifier.send("READY=1", "STATUS=a worker")
+        await announce(app)
+        await stop.wait()
+        notifier.send("STOPPING=1")
+        log.info("daemon.stopping", runs=len(app.executor.running))
+        reloads.close()
+        await _drain(app)
+        await _leave(app, background)
 
 
 def _reload_of(app: App, notifier: Notifier) -> Callable[[], Awaitable[None]]:
@@ -119,6 +176,17 @@ _BREATH = 0.1
 
 def _chores(app: App) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
     yield "rest of the house", _complete(app)
+    if not app.shared:
+        yield from _keeping(app)
+    if app.config.memory.mirror:
+        workspace = app.config.workspace_path(app.place.state)
+        yield "memory mirror", Mirror(app.memory, workspace, app.journal, clock=app.clock.now).run()
+    yield "sandbox", app.ladder.climb()
+    yield "doctor", _examine(app)
+
+
+def _keeping(app: App) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+    """Yield how the house is kept; of daemons that share a database, one does it."""
     keeper = Keeper(app.memory, clock=app.clock.now, retention=lambda: retention_of(app.config))
     yield "memory keeper", keeper.run()
     yield "journal upkeep", upkeep_of(app).run()
@@ -126,11 +194,6 @@ def _chores(app: App) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         app.journal, now=app.clock.now, zone=lambda: app.zone, config=lambda: app.config.digest, wake=app.outbox.wake
     )
     yield "digest", digest.run()
-    if app.config.memory.mirror:
-        workspace = app.config.workspace_path(app.place.state)
-        yield "memory mirror", Mirror(app.memory, workspace, app.journal, clock=app.clock.now).run()
-    yield "sandbox", app.ladder.climb()
-    yield "doctor", _examine(app)
 
 
 async def _complete(app: App) -> None:
@@ -236,7 +299,10 @@ async def _left_over(app: App) -> list[Run]:
     """Return the runs of an earlier process that are still worth going on with; the others end as interrupted."""
     going_on = []
     await app.talk.open()
-    for run in await app.journal.recover(app.owner):
+    left = await app.journal.recover(app.owner)
+    if app.shared:
+        return left  # others may live, and wait for their turn
+    for run in left:
         if run.trigger == SUBAGENT:
             continue  # its parent takes it up again
         try:

@@ -73,6 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     once_parser.add_argument("routine")
     _add_places(once_parser, again=True)
     once_parser.set_defaults(verb=once)
+    worker_parser = verbs.add_parser("worker", help="live runs that daemons on the same database start")
+    _add_places(worker_parser, again=True)
+    worker_parser.set_defaults(verb=worker)
     init_parser = verbs.add_parser("init", help="write config, policy and routines to start from")
     init_parser.add_argument("directory", nargs="?", type=Path, help="default: ~/.config/agentd")
     init_parser.set_defaults(verb=init)
@@ -255,6 +258,32 @@ def serve(options: argparse.Namespace) -> int:
     return 0
 
 
+def worker(options: argparse.Namespace) -> int:
+    """Live runs that daemons start, until SIGTERM or Ctrl-C."""
+    from daemon import life
+    from daemon.app import App
+    from daemon.errors import Fault
+
+    place = _place(options, console=True)
+    if place.config.executor.kind == "local":
+        file, problem = os.fspath(place.config.file), "a worker needs a queue that daemons put runs into"
+        hint = '[executor] kind = "procrastinate", and [store] url'
+        raise ConfigError(Fault(file=file, key="executor.kind", found="local", problem=problem, hint=hint))
+
+    async def announce(app: App) -> None:
+        _say(
+            f"agentd worker {__version__}, up to {app.executor.capacity} runs at a time from {app.database.place}\n"
+            f"log: {place.log_file}; Ctrl-C stops it, and its runs go on elsewhere"
+        )
+
+    async def live() -> None:
+        async with App.open(place) as app:
+            await life.work(app, announce)
+
+    asyncio.run(live())
+    return 0
+
+
 def once(options: argparse.Namespace) -> int:
     """Run one routine in the foreground; if a daemon holds the state, hand the run over to it."""
     with frugal():
@@ -266,7 +295,7 @@ def once(options: argparse.Namespace) -> int:
 
     async def run() -> int:
         place = _place(options, console=sys.stderr.isatty())
-        async with App.open(place) as app:
+        async with App.open(place, alone=True) as app:
             ended = await life.once(app, options.routine)
             if ended.report:
                 _say(ended.report)

@@ -145,15 +145,18 @@ class Host(Around, Protocol):
     async def archive(self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]) -> Usage: ...
 
 
-async def live(run_id: str, host: Host) -> Run | None:
-    """Live one run to its end, or to where it has to wait; None if it is not there to be taken."""
+async def live(run_id: str, host: Host, *, heir: bool = False) -> Run | None:
+    """Live one run to its end, or to where it has to wait; None if it is not there to be taken.
+
+    As its `heir` we may have it whoever lives it: we have taken over the run that it works for.
+    """
     begin = asyncio.get_running_loop().time()
-    taking = _taking(run_id, host)
+    taking = _taking(run_id, host, heir)
     try:
         while isinstance(run := await asyncio.shield(taking), StoreFull):
             log.error("run.not_begun", run=run_id, detail=str(run))
             await asyncio.sleep(host.room_every)
-            taking = _taking(run_id, host)
+            taking = _taking(run_id, host, heir)
         if run is None:
             return None
         with bound_contextvars(run=run.id, routine=run.routine, slot=run.slot.isoformat()):
@@ -167,12 +170,12 @@ async def live(run_id: str, host: Host) -> Run | None:
         raise
 
 
-def _taking(run_id: str, host: Host) -> asyncio.Task[Run | StoreFull | None]:
+def _taking(run_id: str, host: Host, heir: bool) -> asyncio.Task[Run | StoreFull | None]:
     """Make a run ours, whatever becomes of who waits for that; the fault, if the disk does not take it."""
 
     async def take() -> Run | StoreFull | None:
         try:
-            return await host.journal.take(run_id, owner=host.owner)
+            return await host.journal.take(run_id, owner=host.owner, heir=heir)
         except StoreFull as full:
             return full
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from daemon.config import DaemonConfig
+from daemon.config import DaemonConfig, load_config
 from daemon.control.cli import VERBS
 from daemon.main import _parser
 
@@ -28,7 +28,7 @@ def instructions() -> list[tuple[str, str]]:
 
 
 # https://docs.docker.com/reference/dockerfile/
-KNOWN = {"FROM", "RUN", "WORKDIR", "COPY", "USER", "ENV", "VOLUME", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT"}
+KNOWN = {"FROM", "ARG", "RUN", "WORKDIR", "COPY", "USER", "ENV", "VOLUME", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT"}
 
 
 def test_the_container_ends_as_a_user_of_its_own_who_was_made_before() -> None:
@@ -103,3 +103,49 @@ def test_the_launch_agent_is_a_property_list_that_starts_what_we_have() -> None:
 def test_the_readme_says_what_nobody_has_run() -> None:
     place = README[README.index("`Dockerfile`") :].partition("\n\n")[0]
     assert "systemd/cronjob.yaml" in place and "org.agentd.agentd.plist" in place and "unproven" in place
+
+
+# --- several machines on one database
+
+
+@pytest.fixture
+def fleet() -> Any:
+    return yaml.safe_load((ROOT / "compose.yml").read_text("utf-8"))
+
+
+def test_the_fleet_is_a_database_two_daemons_and_three_workers_that_we_can_start(fleet: Any) -> None:
+    ours = {name: service for name, service in fleet["services"].items() if service["image"] == "agentd-fleet"}
+    entry = json.loads(dict(instructions())["ENTRYPOINT"])[1:]
+    verbs = {name: _parser().parse_args([*entry, *service.get("command", ())]).verb for name, service in ours.items()}
+    assert {name: verb.__name__ for name, verb in verbs.items()} == {
+        "daemon-1": "serve",
+        "daemon-2": "serve",
+        "worker": "worker",
+    }
+    assert ours["worker"]["deploy"]["replicas"] == 3
+    known = {value.partition("=")[0] for name, value in instructions() if name == "ARG"}
+    for service in ours.values():
+        assert service["depends_on"]["db"]["condition"] == "service_healthy"
+        assert int(service["stop_grace_period"].removesuffix("s")) > DaemonConfig().grace.total_seconds()
+        assert service["build"]["args"].keys() <= known
+    assert "healthcheck" in fleet["services"]["db"]
+    named = [volume.partition(":")[0] for service in fleet["services"].values() for volume in service["volumes"]]
+    assert {name for name in named if not name.startswith(".")} == fleet["volumes"].keys()
+    states = [each for service in ours.values() for each in service["volumes"] if each.endswith(":/var/lib/agentd")]
+    assert len(states) == len(set(states)), "two processes on one state folder: the second one refuses to start"
+
+
+def test_the_settings_that_the_fleet_asks_for_are_ours(fleet: Any, tmp_path: Path) -> None:
+    lines = [line[4:] for line in (ROOT / "compose.yml").read_text("utf-8").splitlines() if line.startswith("#   ")]
+    file = tmp_path / "config.toml"
+    file.write_text("\n".join(lines[lines.index("[store]") :]))
+    file.chmod(0o600)
+    config = load_config(file)
+    assert (config.executor.kind, config.executor.here) == ("procrastinate", False)
+    for service in ("daemon-1", "worker"):
+        assert config.store_url(fleet["services"][service]["environment"]).startswith("postgresql://agentd:")
+
+
+def test_the_readme_says_that_nobody_has_run_the_fleet() -> None:
+    section = README[README.index("## When one machine is not enough") :].partition("\n## ")[0]
+    assert "compose.yml" in section and "unproven" in section

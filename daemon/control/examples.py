@@ -158,6 +158,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("agentd once daily-report", "from cron, CI or Kubernetes: its exit code is the run's"),
         ("agentd once daily-report --state /tmp/try", "with a state of its own"),
     ),
+    "agentd worker": (
+        ("agentd worker", "lives runs that daemons on the same database start"),
+        ("agentd worker --state /var/lib/agentd-2", "a second one on this machine"),
+    ),
     "agentd init": (("agentd init ~/.config/agentd", "what is there already is left alone"),),
     "agentd new": (
         ('agentctl new backup-check "weekdays at 9am" --prompt "Did last night\'s backup work?"', ""),

@@ -67,6 +67,7 @@ from daemon.control.views import (
     run_view,
     slot_view,
     step_view,
+    worker_view,
 )
 from daemon.events import end_of
 from daemon.models import DeliveryStatus, Json, Run, Status
@@ -99,6 +100,7 @@ async def show_status(surface: Surface) -> StatusView:
         active=[run_brief(run, None) for run in active],
         waiting=dict(surface.executor.positions()),
         incidents=(await incidents.list_incidents(surface))["items"],
+        workers=[worker_view(each) for each in await surface.journal.workers()],
         paused=[paused_view(surface.engine.states[name]) for name, state in states.items() if state == "paused"],
     )
 

@@ -64,6 +64,9 @@ def status(call: Call) -> int:
         out.title("Trouble")
         troubles = [(f"  {each['id']}  {each['subject']}", incident_words(each, today)) for each in told["incidents"]]
         out.table(["", ""], troubles, signs=False)
+    if told["workers"]:
+        out.title("Who lives runs")
+        out.table(["", "", ""], [_worker_row(each, today) for each in told["workers"]], signs=False)
     if told["paused"]:
         out.title("Paused")
         rows = [(f"  {each['routine']}", _pause_words(each, today)) for each in told["paused"]]
@@ -81,6 +84,15 @@ def _provider(name: str | None) -> str:
     if name == "offline":
         return "offline: no model is asked, reports are the gathered facts; config.toml names one: provider"
     return name or "not told"
+
+
+def _worker_row(worker: Mapping[str, Any], today: datetime) -> tuple[str, str, str]:
+    """Tell of one process: what it is, how much it has to do, and when it was heard of last."""
+    load = f"{worker['running']} of {worker['capacity']} runs" if worker["capacity"] else "lives none itself"
+    leads = ", sends the reports" if worker["leads"] else ""
+    heard = f"heard {when(worker['seen'], today)}"
+    name = f"  {worker['kind']} {worker['host']}:{worker['pid']}"
+    return name, f"{load}{leads}", f"{heard}, version {worker['version']}"
 
 
 def _sandbox(level: str | None) -> str:

@@ -17,7 +17,7 @@ from daemon.models import NO_MODEL, Delivery, DeliveryStatus, Run, Status, Step,
 
 if TYPE_CHECKING:
     from daemon.errors import ConfigError
-    from daemon.store import SlotRow
+    from daemon.store import SlotRow, Worker
 
 T = TypeVar("T")
 
@@ -340,6 +340,28 @@ class ForecastView(TypedDict):
     total: NeedView
 
 
+class WorkerView(TypedDict):
+    """A daemon or worker, of several on one database."""
+
+    id: str
+    kind: str
+    """daemon or worker"""
+    host: str
+    pid: int
+    version: str
+    started: str
+    seen: str
+    """When it was heard of last."""
+    silent: float
+    """How many seconds ago that was."""
+    running: int
+    """How many runs it lives."""
+    capacity: int
+    """How many it would live at once."""
+    leads: bool
+    """Whether it is the one that sends reports and keeps house."""
+
+
 class StatusView(ProcessView):
     """The daemon at a glance."""
 
@@ -353,6 +375,8 @@ class StatusView(ProcessView):
     paused: list[PausedView]
     incidents: list[IncidentView]
     """What is wrong now."""
+    workers: list[WorkerView]
+    """Who lives runs, where several processes share the database."""
 
 
 def encoded(value: object) -> bytes:
@@ -367,6 +391,23 @@ def iso(moment: datetime) -> str:
 
 def iso_or_none(moment: datetime | None) -> str | None:
     return iso(moment) if moment is not None else None
+
+
+def worker_view(worker: Worker) -> WorkerView:
+    """Return a process as clients see it."""
+    return WorkerView(
+        id=worker.id,
+        kind=worker.kind,
+        host=worker.host,
+        pid=worker.pid,
+        version=worker.version,
+        started=iso(worker.started),
+        seen=iso(worker.seen),
+        silent=round(worker.silent.total_seconds(), 1),
+        running=worker.running,
+        capacity=worker.capacity,
+        leads=worker.leads,
+    )
 
 
 def fault_views(error: ConfigError) -> list[FaultView]:

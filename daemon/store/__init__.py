@@ -10,6 +10,7 @@ Not in this room: when a slot is due, what a run does, how a report is sent, wha
 from daemon.store.database import Database
 from daemon.store.incidents import Alerting
 from daemon.store.journal import Claim, Journal, RoutineState, SlotRow, Streak, Told
+from daemon.store.leases import Worker
 from daemon.store.lock import StateLock, lock_state
 from daemon.store.opening import open_database
 
@@ -23,6 +24,7 @@ __all__ = [
     "StateLock",
     "Streak",
     "Told",
+    "Worker",
     "lock_state",
     "open_database",
 ]

@@ -16,6 +16,7 @@ from daemon.store.audit import Audit
 from daemon.store.days import Day, Days
 from daemon.store.digests import Digests
 from daemon.store.histories import Histories
+from daemon.store.leases import Leases
 from daemon.store.measures import Measures
 from daemon.store.novelty import Novelty
 from daemon.store.occasions import Occasions
@@ -36,6 +37,7 @@ class Journal(
     Slots,
     Occasions,
     Approvals,
+    Leases,
     Streaks,
     Days,
     Messages,

@@ -45,6 +45,7 @@ from daemon.store.rows import (
 
 # Only stores that several daemons share ever look at it: here the lock on the state folder says who lives.
 LEASE = timedelta(seconds=60)
+AFTER_ALL_TIME = 2**62  # microseconds
 
 # Where a run may come from, by where it goes to.
 _BEFORE = {status: [source for source, targets in MOVES.items() if status in targets] for status in Status}
@@ -60,6 +61,13 @@ RETURNING {RUN}, steps
 _TAKE_OVER = _TAKE.replace(
     "status = 'queued' AND (not_before IS NULL OR not_before <= ?)",
     "(status = 'queued' AND (not_before IS NULL OR not_before <= ?) OR status = 'running' AND lease_until < ?)",
+)
+# Of a routine one run lives at a time: in one process its executor sees to that. Sub-agents live beside each other.
+_IN_TURN = _TAKE_OVER.replace(
+    "RETURNING",
+    "AND (trigger = 'subagent' OR NOT EXISTS (SELECT 1 FROM run AS other WHERE other.routine = run.routine"
+    " AND other.id <> run.id AND (other.status = 'waiting' OR other.status = 'running' AND other.lease_until >= ?)))\n"
+    "RETURNING",
 )
 
 _GROW = """
@@ -104,9 +112,14 @@ class Runs(Incidents):
         clock: Callable[[], datetime],
         alerting: Alerting = Alerting(),  # noqa: B008  frozen
         lease: timedelta = LEASE,
+        in_turn: bool = False,
     ) -> None:
-        """`lease`: how long a run stays its owner's who is not heard of, where several daemons share the store."""
+        """`lease`: how long a run stays its owner's who is not heard of, where several daemons share the store.
+
+        `in_turn`: runs of a routine are taken one at a time, whoever asks.
+        """
         super().__init__(db, clock=clock)
+        self._in_turn = in_turn
         self._lease = lease // MICROSECOND
         self.alerting = alerting
         self.when_ended: Callable[[Run], None] = lambda run: None
@@ -116,17 +129,22 @@ class Runs(Incidents):
 
     # --- living a run
 
-    async def take(self, run_id: str, *, owner: str) -> Run | None:
+    async def take(self, run_id: str, *, owner: str, heir: bool = False) -> Run | None:
         """Make a queued run ours; None if it is not queued (any more) or not to be started yet.
 
-        Where daemons share the store, also one whose owner let the lease run out.
+        Where daemons share the store, also one whose owner let the lease run out; as the `heir` of its parent at once.
+        `in_turn`, none as well while another run of its routine lives or waits.
         """
         now, shared = stamp(self._clock()), self._db.shared
+        query = (_IN_TURN if self._in_turn else _TAKE_OVER) if shared else _TAKE
 
         def work(connection: sqlite3.Connection) -> tuple[Run, int] | None:
             there = now_in(connection, now)
-            values = (owner, there + self._lease, now, run_id, now)
-            row = connection.execute(_TAKE_OVER if shared else _TAKE, (*values, there) if shared else values).fetchone()
+            values: tuple[str | int, ...] = (owner, there + self._lease, now, run_id, now)
+            expired = AFTER_ALL_TIME if heir else there
+            if shared:
+                values += (expired, there) if self._in_turn else (expired,)
+            row = connection.execute(query, values).fetchone()
             return None if row is None else (run_of(row[:-1]), row[-1])
 
         # a server that crashes must not forget a fence: two owners would have the same

@@ -23,8 +23,8 @@ class RunStore(Protocol):
     async def open_slots(self, claims: Sequence[Claim]) -> list[Run | None]:
         """Give each claim its slot and a queued run; None where the slot is taken."""
 
-    async def take(self, run_id: str, *, owner: str) -> Run | None:
-        """Make a queued run ours, under a new fence."""
+    async def take(self, run_id: str, *, owner: str, heir: bool = False) -> Run | None:
+        """Make a queued run ours, under a new fence, or one whose owner is dead."""
 
     def append(
         self, run: Run, *steps: Step, durable: bool = False, lazily: bool = False, active: float | None = None

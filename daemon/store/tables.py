@@ -407,3 +407,20 @@ class AuditRow(Table, table=True):
     actor: str = _column(Text, "''", default="")
     body: str = _column(Text)
     hash: str = _column(Text)
+
+
+class WorkerRow(Table, table=True):
+    """A process that shares the store; see leases.Worker."""
+
+    __tablename__ = "worker"
+
+    id: str = _column(Text, primary_key=True)
+    kind: str = _column(Text)
+    host: str = _column(Text)
+    pid: int = _column(Long)
+    version: str = _column(Text)
+    started: datetime = _column(Moment)
+    seen: datetime = _column(Moment)
+    running: int = _column(Long, "0", default=0)
+    capacity: int = _column(Long, "0", default=0)
+    leads: int = _column(Long, "0", default=0)

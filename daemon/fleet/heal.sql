@@ -1,0 +1,17 @@
+-- Jobs whose worker is gone are nobody's; what they stood for is handed on anew, as is what was never handed on.
+DELETE FROM procrastinate_jobs WHERE status = 'doing' AND worker_id IS NULL;
+DELETE FROM procrastinate_jobs WHERE task_name = 'agentd.live' AND status IN ('failed', 'cancelled', 'aborted');
+SELECT agentd_hand_on(run.id) FROM run
+WHERE status = 'queued' AND trigger <> 'subagent' AND created < %(before)s AND coalesce(not_before, 0) < %(before)s
+    AND NOT EXISTS (
+        SELECT 1 FROM procrastinate_jobs AS job WHERE args ->> 'run' = run.id AND (job.status = 'todo' OR (
+            -- in the line of a worker that has room later, unless that died before it took the run
+            job.status = 'doing' AND EXISTS (
+                SELECT 1 FROM procrastinate_workers AS worker
+                WHERE worker.id = worker_id AND last_heartbeat > now() - interval '%(stale)s seconds'
+            )
+        ))
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM run AS other WHERE other.routine = run.routine AND other.status IN ('running', 'waiting')
+    )

@@ -1,0 +1,154 @@
+"""Who lives, and what becomes of the runs of the dead, where several processes share the store.
+
+Theory of operation. Each process beats: in one commit it writes its row, renews the leases of the runs it lives, queues
+the runs of those who let theirs run out, and learns which of its own are no longer its own or are to be cancelled. All
+moments are the database's: the clocks of machines need not agree. Of all daemons one leads, for as long as it beats.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from daemon.store.rows import MICROSECOND, moment, now_in, stamp
+from daemon.store.runs import Runs
+
+FORGOTTEN = timedelta(days=1) // MICROSECOND  # microseconds after which a silent process is not listed any more
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Worker:
+    """A process that shares the store, as it was heard of last."""
+
+    id: str
+    kind: str
+    """daemon or worker"""
+    host: str
+    pid: int
+    version: str
+    started: datetime
+    seen: datetime
+    running: int = 0
+    """How many runs it lives."""
+    capacity: int = 0
+    """How many it would live at once; 0: it only hands on."""
+    leads: bool = False
+    """It does what one daemon of all has to do: it sends reports and keeps house."""
+    silent: timedelta = timedelta()
+    """How long nothing has been heard of it, by the clock of the database."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Beat:
+    """What a process learns when it says that it lives."""
+
+    lost: Sequence[str]
+    """Runs that it lived and that are somebody else's, or ended, by now."""
+    cancelled: Sequence[str]
+    """Runs of its own that are to be stopped."""
+    freed: Sequence[str]
+    """Runs that were taken from the dead, and wait for somebody."""
+    leads: bool
+
+
+_ALIVE = """
+INSERT INTO worker (id, kind, host, pid, version, started, seen, running, capacity) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET seen = excluded.seen, running = excluded.running, capacity = excluded.capacity
+"""
+_RENEW = "UPDATE run SET lease_until = ? WHERE id = ? AND fence = ? AND status = 'running' RETURNING cancel"
+# A sub-agent is taken up by whoever takes up its parent.
+_EXPIRED = """
+UPDATE run SET status = 'queued', fence = fence + 1, owner = NULL, lease_until = NULL
+WHERE status = 'running' AND lease_until < ? AND trigger <> 'subagent' RETURNING id
+"""
+_LEAD = """
+UPDATE worker SET leads = ? WHERE id = ? AND NOT EXISTS (SELECT 1 FROM worker WHERE leads > ? AND id <> ?) RETURNING id
+"""
+
+
+class Leases(Runs):
+    """Runs, and the processes that live them."""
+
+    async def beat(
+        self, me: Worker, *, may_lead: bool, heal: Callable[[sqlite3.Connection, int], None] | None = None
+    ) -> Beat:
+        """Say that a process lives, renew its leases and take what the dead have left; `heal` is done in between.
+
+        Durable, as a fence moves: a server that crashes must not forget that.
+        """
+        now, mine = stamp(self._clock()), {run: fence for run, (fence, _) in self._taken.items()}
+
+        def work(connection: sqlite3.Connection) -> Beat:
+            there = now_in(connection, now)
+            row = (me.id, me.kind, me.host, me.pid, me.version, stamp(me.started), there, me.running, me.capacity)
+            connection.execute(_ALIVE, row)
+            connection.execute("DELETE FROM worker WHERE seen < ?", (there - FORGOTTEN,))
+            lost, cancelled = [], []
+            for run, fence in mine.items():
+                found = connection.execute(_RENEW, (there + self._lease, run, fence)).fetchone()
+                if found is None:
+                    lost.append(run)
+                elif found[0]:
+                    cancelled.append(run)
+            freed = [run for (run,) in connection.execute(_EXPIRED, (there,)).fetchall()]
+            if heal:
+                heal(connection, there)
+            leads = may_lead and bool(connection.execute(_LEAD, (there + self._lease, me.id, there, me.id)).fetchall())
+            return Beat(lost=lost, cancelled=cancelled, freed=freed, leads=leads)
+
+        beat = await self._db.write(work, durable=True)
+        # one that ended, or was let go of, while this was under way is lost to nobody
+        return Beat(
+            lost=[run for run in beat.lost if self._taken.get(run, (None,))[0] == mine[run]],
+            cancelled=beat.cancelled,
+            freed=beat.freed,
+            leads=beat.leads,
+        )
+
+    @property
+    def lease(self) -> timedelta:
+        """How long a run stays its owner's who is not heard of."""
+        return self._lease * MICROSECOND
+
+    async def leave(self, id_: str) -> None:
+        """Take a process off the list, as it ends."""
+        await self._db.write(lambda connection: connection.execute("DELETE FROM worker WHERE id = ?", (id_,)))
+
+    async def workers(self) -> list[Worker]:
+        """Return the processes that were heard of within a day, oldest first."""
+        ours = stamp(self._clock())
+
+        def work(connection: sqlite3.Connection) -> list[Worker]:
+            there = _clock_of(connection, ours)
+            rows = connection.execute(
+                "SELECT id, kind, host, pid, version, started, seen, running, capacity, leads FROM worker"
+                " ORDER BY started, id"
+            ).fetchall()
+            return [
+                Worker(
+                    id=row[0],
+                    kind=row[1],
+                    host=row[2],
+                    pid=row[3],
+                    version=row[4],
+                    started=moment(row[5]),
+                    seen=moment(row[6]),
+                    running=row[7],
+                    capacity=row[8],
+                    leads=row[9] > there,
+                    silent=max(0, there - row[6]) * MICROSECOND,
+                )
+                for row in rows
+            ]
+
+        return await self._db.read(work)
+
+
+def _clock_of(connection: sqlite3.Connection, ours: int) -> int:
+    """Return the moment by the clock of the database, in a read, which begins without asking for it."""
+    if not hasattr(connection, "driver"):
+        return ours
+    (there,) = connection.execute("SELECT agentd_now()").fetchone()
+    return int(there)
