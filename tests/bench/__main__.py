@@ -9,7 +9,22 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
-from tests.bench import append, client, cpu, crowd, fire, guard, idle, journal, page, recall, sandbox, start, thousands
+from tests.bench import (
+    append,
+    client,
+    cpu,
+    crowd,
+    fire,
+    fleet,
+    guard,
+    idle,
+    journal,
+    page,
+    recall,
+    sandbox,
+    start,
+    thousands,
+)
 from tests.bench.measure import FULL, QUICK, Bench, Effort, Row, table
 
 ROWS: dict[str, Bench] = {
@@ -26,6 +41,7 @@ ROWS: dict[str, Bench] = {
     **sandbox.ROWS,
     **guard.ROWS,
     **page.ROWS,
+    **fleet.ROWS,
 }
 
 
