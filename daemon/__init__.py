@@ -6,7 +6,7 @@ crontab.py      when a schedule fires, as values: parse, next, prev
 schedule.py     cron, every, at, on_start as one thing with `next` and `prev`
 phrases.py      schedules in plain words
 definitions/    read TOML strictly: all faults at once, each with its place
-config.py       config.toml as a value
+config/         config.toml as a value
 routines/       one routine file as a value; what changed between two folders of them
 watching/       files that come to rest in watched folders
 due.py          what becomes of a slot, decided from values
