@@ -286,9 +286,9 @@ async def once(app: App, name: str) -> Run:
         left = [run for run in await _left_over(app) if run.routine == name]
         await app.executor.submit_all(left)
         for run in left:
-            await _end_of(run, events)
+            await _end_of(run, events, app)
         run = await app.engine.trigger(name, event=new_id(), trigger="once")
-        await _end_of(run, events)
+        await _end_of(run, events, app)
         await app.outbox.flush()
     finally:
         await app.executor.stop(0)
@@ -323,8 +323,21 @@ async def _left_over(app: App) -> list[Run]:
     return going_on
 
 
-async def _end_of(run: Run, events: AsyncIterator[Json]) -> None:
-    """Return once the run has ended, however often it is put off until then."""
-    async for event in events:
-        if event["run"] == run.id and event["type"] in ("run_ended", "run_waiting"):
+async def _end_of(run: Run, events: AsyncIterator[Json], app: App) -> None:
+    """Return once the run has ended, however often it is put off until then, and whoever lives it."""
+    look = _LOOK if app.database.shared else None
+    while True:
+        try:
+            async with asyncio.timeout(look):
+                event = await anext(events, None)
+        except TimeoutError:
+            status = (await app.journal.get(run.id)).status
+            if status.ended or status is Status.WAITING:
+                return
+            continue
+        if event is None or (event["run"] == run.id and event["type"] in ("run_ended", "run_waiting")):
             return
+
+
+# Seconds between looks at a run that a worker may have got before us: no event of it reaches this process.
+_LOOK = 1.0

@@ -107,6 +107,18 @@ async def test_of_a_routine_one_run_lives_at_a_time_on_all_machines(site):
     assert lines == ["begin", "end"] * 2
 
 
+async def test_once_ends_whoever_lives_its_run(site):
+    site.routine("work", "")
+    site.write("policy.toml", f'{POLICY}[routine.work]\ntainted_tools = ["mark"]\n')
+    worker, alone = site.worker("worker"), site.worker("alone")
+    await worker.start()
+    for _ in range(3):  # now the worker is first, now we are
+        process = await site.spawn("daemon.main", "once", "work", "--config", alone.config, "--state", alone.state)
+        async with asyncio.timeout(60):
+            out, err = await process.communicate()
+        assert (process.returncode, out.decode()) == (0, "Done.\n"), err.decode()
+
+
 async def test_a_pause_is_known_to_every_daemon(site):
     site.routine("work", '[trigger]\nevery = "1h"\n')
     one, two = site.daemon("one"), site.daemon("two")
