@@ -12,7 +12,11 @@ from daemon.store import Alerting
 from tests.delivery.receivers import Mailbox, Receiver
 from tests.delivery.wire import Wire
 
-CUTS = [["frozen"], ["reset"], ["frozen", "reset", "frozen", "reset"]]
+CUTS = [
+    ["frozen"],
+    ["reset"],
+    pytest.param(["frozen", "reset", "frozen", "reset"], marks=[pytest.mark.soak, pytest.mark.timeout(300)]),
+]
 
 
 def outbox_of(journal, clock, workspace, targets):

@@ -149,8 +149,3 @@ async def test_a_hundred_slots_of_three_daemons_and_three_workers_survive_everyt
     assert all(found.get(act) for act in ("kill", "sleep", "cut_off", "crash")), found
     with capsys.disabled():
         print(f"\n{found}")
-
-
-@pytest.mark.timeout(300)
-async def test_a_few_slots_of_three_daemons_and_three_workers_survive_everything(tmp_path, server):
-    await slots_in_chaos(tmp_path, server, lead=8, seconds=8, slots=12)

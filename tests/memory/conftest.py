@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -56,7 +57,12 @@ class Library:
         self, run: str, segments: Sequence[Segment], *, routine: str = "daily", line: str | None = None
     ) -> None:
         at, about = self.clock.now, {"routine": routine, "goal": "go", "status": "succeeded"}
-        await self.memory.archive(run=run, **about, segments=segments, started=at, ended=at, line=line)
+        archived = asyncio.ensure_future(
+            self.memory.archive(run=run, **about, segments=segments, started=at, ended=at, line=line)
+        )
+        await asyncio.sleep(0)  # it has begun; what nobody waits for rides with the next write, and here is one
+        await self.db.write(lambda connection: None)
+        await archived
 
     async def found(self, query: str, limit: int = 10, **more: Any) -> list[str]:
         return [chunk.content for chunk in await self.memory.retrieve(query, limit, **more)]
