@@ -178,7 +178,8 @@ class Proxy:
     """A way to the database that can be frozen: connections stay open, and nothing comes through."""
 
     def __init__(self, port: int) -> None:
-        self._to, self._flow, self._writers = port, asyncio.Event(), set()
+        self._to, self._flow, self._writers = port, asyncio.Event(), set[asyncio.StreamWriter]()
+        self._serving = set[asyncio.Task[None]]()
         self._flow.set()
 
     async def __aenter__(self) -> Proxy:
@@ -191,6 +192,7 @@ class Proxy:
         self.thaw()
         for writer in list(self._writers):
             writer.transport.abort()
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
     def freeze(self) -> None:
         self._flow.clear()
@@ -199,18 +201,24 @@ class Proxy:
         self._flow.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._flow.wait()
-        there, back = await asyncio.open_connection("127.0.0.1", self._to)
-        mine = {writer, back}
+        task = asyncio.current_task()
+        assert task
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+        mine = {writer}
         self._writers |= mine
         try:
+            await self._flow.wait()
+            there, back = await asyncio.open_connection("127.0.0.1", self._to)
+            mine.add(back)
+            self._writers.add(back)
             await asyncio.gather(self._pipe(reader, back), self._pipe(there, writer))
         except OSError:
-            pass
+            pass  # the database is down, or one of the two has gone away
         finally:
             self._writers -= mine
-            writer.close()
-            back.close()
+            for each in mine:
+                each.close()
 
     async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
