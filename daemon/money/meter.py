@@ -12,7 +12,7 @@ from daemon.errors import ProviderError, StoreFull
 from daemon.memory.tokens import estimate
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Usage
 from daemon.money.purse import MOST, Account, Held, Purse
-from daemon.providers import LLMProvider
+from daemon.providers import LLMProvider, Standing
 from daemon.store.spending import Called, Spent
 from daemon.values import dataclass
 
@@ -34,15 +34,14 @@ class _Call:
     size: int = 0
 
 
-class Meter(LLMProvider):
+class Meter(Standing):
     """A provider whose calls are paid for: what one may cost is set aside before it, what it did is written down.
 
     Raises OverBudget, which is no ProviderError: asking again, or asking somebody else, is not what a cap is for.
     """
 
     def __init__(self, inner: LLMProvider, *, purse: Purse, account: Account) -> None:
-        self.inner, self.name = inner, inner.name
-        self.kind = inner.kind  # type: ignore[misc]  # of this one, as of the one it stands before
+        super().__init__(inner)
         self._purse, self._prices, self._account = purse, purse.prices, account
         self._counted = (0, 0)
         """How many messages the vendor has counted, and to how many tokens they came."""
@@ -50,30 +49,9 @@ class Meter(LLMProvider):
         """How long the last answer was let to be, where a cap is in force."""
         self._shortened = False
 
-    @property
-    def model_name(self) -> str:
-        return self.inner.model_name
-
-    @property
-    def max_tokens(self) -> int | None:
-        return self.inner.max_tokens
-
     def longer(self, max_tokens: int | None) -> int | None:
         # an answer that a cap has made short will not get longer by being asked for again
         return None if self._shortened else self.inner.longer(max_tokens or self._sent)
-
-    @property
-    def sees(self) -> bool:
-        return self.inner.sees
-
-    def supports_function_calling(self) -> bool:
-        return self.inner.supports_function_calling()
-
-    async def warm(self) -> None:
-        await self.inner.warm()
-
-    async def close(self) -> None:
-        await self.inner.close()
 
     async def chat(
         self,

@@ -14,9 +14,9 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from daemon.errors import ConfigError, Fault
-from daemon.providers.base import LLMProvider
+from daemon.providers.base import LLMProvider, Standing
 
-__all__ = ["KINDS", "LLMProvider", "create_provider"]
+__all__ = ["KINDS", "LLMProvider", "Standing", "create_provider"]
 
 # kind → its class; the module is imported when the kind is chosen, and its SDK when it is first asked.
 KINDS: Mapping[str, str] = {

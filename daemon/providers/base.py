@@ -99,3 +99,35 @@ class LLMProvider(ABC):
 
     async def close(self) -> None:  # noqa: B027 - so is nothing to let go of
         """Let go of connections; safe to repeat, and a later call opens them again."""
+
+
+class Standing(LLMProvider):
+    """A provider that stands before another: whatever it does not change is that of the other."""
+
+    def __init__(self, inner: LLMProvider) -> None:
+        self.inner, self.name = inner, inner.name
+        self.kind = inner.kind  # type: ignore[misc]  # of this one, as of the one it stands before
+
+    @property
+    def model_name(self) -> str:
+        return self.inner.model_name
+
+    @property
+    def max_tokens(self) -> int | None:
+        return self.inner.max_tokens
+
+    def longer(self, max_tokens: int | None) -> int | None:
+        return self.inner.longer(max_tokens)
+
+    @property
+    def sees(self) -> bool:
+        return self.inner.sees
+
+    def supports_function_calling(self) -> bool:
+        return self.inner.supports_function_calling()
+
+    async def warm(self) -> None:
+        await self.inner.warm()
+
+    async def close(self) -> None:
+        await self.inner.close()

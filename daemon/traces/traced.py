@@ -10,42 +10,17 @@ from typing import Any
 
 from daemon.errors import OverBudget
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Run
-from daemon.providers import LLMProvider
+from daemon.providers import LLMProvider, Standing
 from daemon.traces.spans import Span, about, answer_of, nanoseconds, place_of, request_of, span_id
 from daemon.traces.traces import Traces
 
 
-class Traced(LLMProvider):
+class Traced(Standing):
     """Stands before a provider and tells of each call when it has ended; a call that a cap forbade is none."""
 
     def __init__(self, inner: LLMProvider, *, traces: Traces, run: Run) -> None:
-        self.inner, self.name = inner, inner.name
-        self.kind = inner.kind  # type: ignore[misc]  # of this one, as of the one it stands before
+        super().__init__(inner)
         self._traces, self._run = traces, run
-
-    @property
-    def model_name(self) -> str:
-        return self.inner.model_name
-
-    @property
-    def max_tokens(self) -> int | None:
-        return self.inner.max_tokens
-
-    def longer(self, max_tokens: int | None) -> int | None:
-        return self.inner.longer(max_tokens)
-
-    @property
-    def sees(self) -> bool:
-        return self.inner.sees
-
-    def supports_function_calling(self) -> bool:
-        return self.inner.supports_function_calling()
-
-    async def warm(self) -> None:
-        await self.inner.warm()
-
-    async def close(self) -> None:
-        await self.inner.close()
 
     async def chat(
         self,
