@@ -41,6 +41,8 @@ class Desk:
         self.states: dict[str, RoutineState] = {}
         self.unrehearsed: set[str] = set()
         self.triggered: asyncio.Queue[Run] = asyncio.Queue()
+        self.now = NOW
+        """From when on its schedules fire; a client that counts the hours until then has the real time."""
 
     async def open(self) -> None:
         self.states = await self.journal.set_baselines(
@@ -79,7 +81,7 @@ class Desk:
 
     def next_fires(self, name: str, count: int = 3, *, after: datetime | None = None) -> list[datetime]:
         every = self.routines[name].trigger.every or timedelta(hours=1)
-        first = NOW + every * (((after or NOW) - NOW) // every + 1)
+        first = NOW + every * (((after or self.now) - NOW) // every + 1)
         return [first + every * number for number in range(count)]
 
     def schedule(self, routine: Routine) -> Schedule:
