@@ -289,7 +289,7 @@ def once(options: argparse.Namespace) -> int:
     with frugal():
         from daemon import life
         from daemon.app import App
-    from daemon.control.cli import exit_code_of
+    from daemon.control.call import exit_code_of
     from daemon.control.cli import main as agentctl
     from daemon.control.client import Client, Unreachable
 

@@ -158,7 +158,7 @@ def moves() -> str:
 
 
 def verbs() -> str:
-    from daemon.control.cli import VERBS
+    from daemon.control.verbs import VERBS
 
     return table(("verb", "what it does"), [(f"`agentctl {name}`", verb.about) for name, verb in VERBS.items()])
 

@@ -8,8 +8,8 @@ import pytest
 
 from daemon import main as agentd
 from daemon.config import Config
-from daemon.control.cli import VERBS
 from daemon.control.examples import EXAMPLES, examples_of
+from daemon.control.verbs import VERBS
 from daemon.delivery import KINDS as TARGETS
 from daemon.models import DeliveryStatus, Outcome, Reason, Status
 from daemon.routines import load_routine

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from daemon.config import DaemonConfig, load_config
-from daemon.control.cli import VERBS
+from daemon.control.verbs import VERBS
 from daemon.main import _parser
 
 ROOT = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ problems.py every error as application/problem+json
 sse.py      what happens in a run, once each, from its first event to its last
 
 The client's half, which imports the standard library only, and little of that:
-cli.py      the verbs of agentctl and their options; verbs.py what they do, follow.py the longest of them
+cli.py      from a command line to a verb; verbs.py the table of them: options, and the module where each is done
 client.py   a socket and JSON; call.py one call of agentctl
 render.py   text for people; progress.py a live run, inspection.py a past one, logs.py the log
 

@@ -48,7 +48,7 @@ _describe word words || _files
 
 def completion(call: Call) -> int:
     """Print what a shell is to know of agentctl."""
-    from daemon.control.cli import VERBS
+    from daemon.control.verbs import VERBS
 
     if call.shell not in ("bash", "zsh", "fish"):
         call.err.say("agentctl completion: for bash, zsh or fish?")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from daemon.control.call import DONE, NOT_FOUND, USAGE, Call, quote
 from daemon.control.client import Unreachable
+from daemon.control.handover import hand_over
 from daemon.control.naming import run_named
 from daemon.control.replayed import exit_code, lay_down, write
-from daemon.control.verbs import hand_over
 
 FROZEN = ("SHA256SUMS", "case.json")
 

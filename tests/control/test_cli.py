@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from daemon.control.call import EXIT_CODES, NOT_FOUND, REFUSED, USAGE, exit_code_of
-from daemon.control.cli import VERBS
+from daemon.control.verbs import VERBS
 from daemon.models import Outcome, Reason, Run, Status
 from tests.control.agentctl import COMMAND, agentctl, environment, on_terminal, start
 from tests.control.house import NOW, STEPS, House, broken

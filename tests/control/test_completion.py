@@ -5,7 +5,8 @@ import subprocess
 
 import pytest
 
-from daemon.control.cli import VERBS, main
+from daemon.control.cli import main
+from daemon.control.verbs import VERBS
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
+import inspect
 import io
 import json
 import shlex
@@ -15,8 +17,9 @@ import pytest
 
 from daemon import main as agentd
 from daemon.control import logs, remember
-from daemon.control.cli import VERBS, main
+from daemon.control.cli import main
 from daemon.control.examples import EXAMPLES
+from daemon.control.verbs import VERBS
 from daemon.drafting.words import add_words
 from tests.control.agentctl import COMMAND, agentctl, environment, start
 from tests.control.house import House
@@ -60,6 +63,13 @@ def test_the_help_of_every_verb_has_an_example(name: str, capsys: pytest.Capture
         main([name, "--help"])
     told = capsys.readouterr().out
     assert end.value.code == 0 and "\nExample" in told and f"\n  agentctl {name}" in told
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_is_done_by_a_function_of_one_call(name: str) -> None:
+    module, _, function = VERBS[name].place.partition(":")
+    act = getattr(importlib.import_module(f"daemon.control.{module}"), function)
+    assert list(inspect.signature(act).parameters) == ["call"] and act.__doc__
 
 
 @pytest.mark.parametrize("words", [("memory", "--help"), ("memory", "pin", "--help"), ("logs", "-f", "--help")])
