@@ -234,7 +234,8 @@ class App:
 
             kind = FleetExecutor
         most = self.config.daemon.max_concurrent
-        return kind(self._live, max_concurrent=most, clock=self.clock.now, lane_of=self._lane_of)
+        timer = system_timer(self.clock, self.place.env)
+        return kind(self._live, max_concurrent=most, clock=self.clock.now, timer=timer, lane_of=self._lane_of)
 
     def _talk(self) -> Talk:
         return Talk(

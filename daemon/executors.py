@@ -22,6 +22,7 @@ from typing import Protocol, TypeAlias
 import structlog
 
 from daemon.models import Run, Status
+from daemon.timer import Timer
 from daemon.values import dataclass
 
 log = structlog.get_logger()
@@ -69,6 +70,7 @@ class LocalExecutor:
         *,
         max_concurrent: int,
         clock: Callable[[], datetime],
+        timer: Timer,
         lane_of: Callable[[Run], Lane] = one_lane,
     ) -> None:
         self._live, self._max, self._clock, self._lane_of = live, max_concurrent, clock, lane_of
@@ -91,7 +93,7 @@ class LocalExecutor:
         self._again: dict[str, Run] = {}
         """Runs that were told once more while they were lived: answered before they had let go."""
         self._later: list[tuple[datetime, str, Run]] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer, self._standing = timer, False
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = False
@@ -162,8 +164,7 @@ class LocalExecutor:
     async def stop(self, grace: float) -> None:
         """Start nothing more, wait up to `grace` seconds for the runs under way, then suspend them."""
         self._stopping = True
-        if self._timer:
-            self._timer.cancel()
+        self._stand(None)
         if self.running:
             log.info("executor.draining", runs=list(self.running), grace=grace)
         try:
@@ -284,12 +285,16 @@ class LocalExecutor:
 
     def _arm(self) -> None:
         """Stand one timer at the earliest moment a run may be tried again."""
-        if self._timer:
-            self._timer.cancel()
-            self._timer = None
-        if self._later and not self._stopping:
-            wait = (self._later[0][0] - self._clock()).total_seconds()
-            self._timer = asyncio.get_running_loop().call_later(max(0.0, wait), self._ripen)
+        self._stand(self._later[0][0] if self._later and not self._stopping else None)
+
+    def _stand(self, at: datetime | None) -> None:
+        if at is not None and not self._standing:
+            self._timer.open(rang=self._ripen, stepped=self._ripen)
+        if at is None and self._standing:
+            self._timer.close()
+        self._standing = at is not None
+        if at is not None:
+            self._timer.set(at)
 
     def _ripen(self) -> None:
         now = self._clock()

@@ -45,6 +45,7 @@ from daemon.run import live
 from daemon.skills import Shelf
 from daemon.store import Claim, Database, Journal
 from daemon.talk import Talk, routine_of
+from daemon.timer import SleepTimer
 from daemon.tools import finish, subagent
 from daemon.tools.subagent import SUBAGENT
 
@@ -381,7 +382,7 @@ class Process:
         self.outbox = Outbox(
             journal=self.journal, channel=lambda target: Channel(world, fate, target), clock=self.clock
         )
-        self.executor = LocalExecutor(self._live, max_concurrent=4, clock=self.clock.now)
+        self.executor = LocalExecutor(self._live, max_concurrent=4, clock=self.clock.now, timer=SleepTimer(self.clock))
         self.approvals = Approvals(
             self.journal,
             lambda: self.policy,

@@ -115,7 +115,7 @@ async def test_a_run_that_hangs_holds_up_neither_the_clock_nor_the_others_and_ca
         return await house.journal.end(run.to(Status.SUCCEEDED, ended=at("01 09:00"), report="said"))
 
     await house.boot(routine(), routine("other"))
-    executor = LocalExecutor(live, max_concurrent=2, clock=lambda: at("01 09:00"))
+    executor = LocalExecutor(live, max_concurrent=2, clock=lambda: at("01 09:00"), timer=Bell())
     await house.reach("01 09:00")
     for run in house.submitted:
         await executor.submit(run)
@@ -220,7 +220,9 @@ async def test_a_thousand_at_nine_are_a_line_and_no_herd() -> None:
         lively -= 1
 
     nine = at("01 09:00")
-    executor = LocalExecutor(live, max_concurrent=4, clock=lambda: nine, lane_of=lambda _: Lane(name="m", limit=3))
+    executor = LocalExecutor(
+        live, max_concurrent=4, clock=lambda: nine, timer=Bell(), lane_of=lambda _: Lane(name="m", limit=3)
+    )
     for number in range(1000):
         name = f"{number:04}"
         fields = {"definition": "d", "trigger": "cron", "slot": nine, "created": nine}
