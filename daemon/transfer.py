@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from daemon.memory import transfer as memory
 from daemon.models import Json
 from daemon.store.lock import lock_state
 from daemon.store.offline import looking, writing
+from daemon.store.rows import decode
 
 PAUSED = "it was imported; `agentctl resume` lets it go on once the other machine no longer runs it"
 _ENDED = "status NOT IN ('queued', 'running', 'waiting')"
@@ -65,7 +67,7 @@ def export(state: Path, file: Path, config: Config, names: Sequence[str], *, pro
             if name not in known and name not in files:
                 raise NotFound(f"there is no routine {name!r}; agentctl list shows those there are")
         wanted = list(names) or sorted(known | files.keys())
-        runs = 0
+        runs, judged = 0, set[str]()
         try:
             with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as out:
                 out.write(_line({"agentd": "export", "schema": _schema(journal), "routines": wanted}))
@@ -76,9 +78,11 @@ def export(state: Path, file: Path, config: Config, names: Sequence[str], *, pro
                     for table, query in _TABLES.items():
                         for row in _rows(journal, query, (name,) * query.count("?")):
                             runs += table == "run"
-                            out.write(_line({"table": table, "row": row}))
-                if not names:
-                    out.writelines(map(_line, _rest(journal)))
+                            if table == "step" and (policy := _policy_of(row["body"])):
+                                judged.add(policy)
+                            out.write(_line({"table": table, "row": _plain(row)}))
+                rest = _rest(journal) if not names else _policies(journal, sorted(judged))
+                out.writelines(map(_line, rest))
                 out.flush()
                 os.fsync(out.fileno())
         except FileExistsError:
@@ -94,14 +98,29 @@ def _rows(journal: Any, query: str, values: Sequence[str] = ()) -> Iterator[dict
     cursor = journal.execute(query, values)
     names = [column[0] for column in cursor.description]
     for row in cursor:
-        yield {name: _plain(value) for name, value in zip(names, row, strict=True)}
+        yield dict(zip(names, row, strict=True))
+
+
+def _policy_of(body: bytes) -> str:
+    """Return which policy judged a step; none did, or it is harmed: what can be read of it is exported all the same."""
+    try:
+        return str(decode(body).get("policy", ""))
+    except (ValueError, zlib.error):
+        return ""
+
+
+def _policies(journal: Any, hashes: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the policies that judged the calls of some routines: without them their runs cannot be judged again."""
+    for hash_ in hashes:
+        for row in _rows(journal, "SELECT * FROM policy WHERE hash = ?", (hash_,)):
+            yield {"table": "policy", "row": _plain(row)}
 
 
 def _rest(journal: Any) -> Iterator[dict[str, Any]]:
     """Yield what is no routine's own: memory, audit, incidents and what else there is to move."""
     for table, query in _OF_ALL.items():
         for row in _rows(journal, query):
-            yield {"table": table, "row": row}
+            yield {"table": table, "row": _plain(row)}
     cursor: str | None = None
     while True:
         part = memory.export(journal, cursor)
@@ -247,8 +266,12 @@ def _line(value: dict[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False) + "\n"
 
 
-def _plain(value: Any) -> Any:
-    return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with what JSON has no form for in base64."""
+    return {
+        name: {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+        for name, value in row.items()
+    }
 
 
 def _back(value: Any) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from daemon.backup import backup, restore
 from daemon.config import load_config
 from daemon.errors import ConfigError, Refused, StateBusy
-from daemon.models import DeliveryStatus, Status
+from daemon.models import DeliveryStatus, Status, Step, StepKind
 from daemon.store import Database, Journal, lock_state
 from daemon.transfer import export, take_in
 from tests.store.conftest import Clock, Ledger
@@ -144,6 +144,31 @@ async def test_a_routine_moves_with_its_history_and_twice_is_once(home, config, 
     [delivery] = await journal.deliveries()
     assert delivery.status is DeliveryStatus.FAILED and "held by an import" in delivery.error
     assert (await journal.set_baselines({"morning": "key"}))["morning"].paused
+    await db.close()
+
+
+async def test_with_a_routine_goes_the_policy_that_judged_its_calls_and_no_other(config, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    db = await Database.open(first / "agentd.db")
+    ledger = Ledger(db, Clock())
+    await ledger.journal.set_baselines({"morning": "key"})
+    run = await ledger.running("morning")
+    for name in ("mine", "another"):
+        ledger.journal.keep_policy(name, f"version = 1  # {name}")
+    body = {"tool": "shell", "arguments": {}, "policy": "mine", "verdict": {"effect": "allow"}}
+    await ledger.journal.append(run, Step(kind=StepKind.CALL, iteration=1, body=body, call_id="c"))
+    await ledger.journal.append(run, Step(kind=StepKind.RESULT, iteration=1, body={"text": "harmed"}, call_id="c"))
+    await ledger.journal.end(run.to(Status.SUCCEEDED, report="done"))
+    await db.close()
+    with closing(sqlite3.connect(first / "agentd.db")) as hand:
+        hand.execute("UPDATE step SET body = 'x no JSON' WHERE kind = 'result'")
+        hand.commit()
+    assert export(first, tmp_path / "x", config, ["morning"], progress=QUIET) == 1
+    take_in(tmp_path / "x", second, config, progress=QUIET)
+    db, journal = await opened(second)
+    assert (await journal.policy_text("mine"), await journal.policy_text("another")) == ("version = 1  # mine", None)
     await db.close()
 
 

@@ -140,8 +140,8 @@ async def test_a_byte_that_was_changed_in_the_journal_is_noticed(home: Home) -> 
         for step in await daemon.app.journal.steps(run.id):
             where = f"WHERE run_id = '{run.id}' AND seq = {step.seq}"
             ((whole,),) = await _all(daemon, f"SELECT body FROM step {where}")
-            for place in range(0, len(whole), 7):
-                other = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+            bytewise = (whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(0, len(whole), 7))
+            for other in (*bytewise, "a text, as sqlite3's shell would write"):
                 await _change(daemon, f"UPDATE step SET body = ? {where}", other)
                 with pytest.raises(DaemonError, match="is not as it was written"):
                     await daemon.app.replays.replay(run.id)
