@@ -33,8 +33,11 @@ _CHARACTERS = 2_000  # of a text: what follows says seldom what it is about
 class Meaning:
     """An embedder, what it knows, and whether it can be relied on."""
 
-    def __init__(self, embedder: Embedder, *, now: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, embedder: Embedder, *, patience: float = PATIENCE, now: Callable[[], float] | None = None
+    ) -> None:
         self.embedder = embedder
+        self.patience = patience
         self._now = now or (lambda: asyncio.get_running_loop().time())
         self._signs: dict[int, int] | None = None
         self._late = 0
@@ -60,12 +63,12 @@ class Meaning:
         if not self._signs or not question.strip() or self.rests:
             return None
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(self.patience):
                 (vector,) = await self._embedded([question])
         except TimeoutError:
             self._late += 1
             if self._late >= LATE:
-                self._leave_alone(f"no answer within {PATIENCE:g} s, {LATE} times in a row")
+                self._leave_alone(f"no answer within {self.patience:g} s, {LATE} times in a row")
             return None
         except EmbedderFailed:
             return None

@@ -306,7 +306,9 @@ async def test_a_daemon_that_stops_right_after_the_run_takes_nothing_away(house:
     assert process.stderr is not None
     await process.stderr.readline()
     run = await asked_for(house)
-    await house.live(run, *STEPS)
+    await house.live(run, *STEPS[:2])
+    await process.stderr.readline()  # it follows the run: before that, nobody could tell it of the end
+    await house.live(run, *STEPS[2:])
     await house.end(run)
     house.server.stop()
     out, err = await process.communicate()
