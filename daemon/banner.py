@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from daemon import __version__
+from daemon.clock import dated
 from daemon.sandbox import in_the_way
 
 if TYPE_CHECKING:
@@ -71,4 +72,4 @@ def _when(app: App, name: str) -> str:
 
 
 def _local(moment: datetime, app: App) -> str:
-    return f"{moment.astimezone(app.zone):%a %d %b %H:%M}"
+    return dated(moment.astimezone(app.zone), app.clock.now())

@@ -27,6 +27,12 @@ class SystemClock:
         return datetime.now(UTC)
 
 
+def dated(at: datetime, now: datetime) -> str:
+    """Return the day and time of a local moment, with the year where it is another one than now."""
+    year = "" if at.year == now.astimezone(at.tzinfo).year else " %Y"
+    return at.strftime(f"%a %d %b{year} %H:%M")
+
+
 def host_zone(env: Mapping[str, str] | None = None, root: Path = Path("/")) -> str:
     """Return the name of the host's time zone, UTC if it has none that the zone database knows."""
     for name in _zone_names(os.environ if env is None else env, root):

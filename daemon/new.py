@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import tomli_w
 
 from daemon.almanac import schedule_of
-from daemon.clock import host_zone
+from daemon.clock import dated, host_zone
 from daemon.config import Config
 from daemon.definitions import display
 from daemon.errors import ConfigError, Refused
@@ -93,5 +93,5 @@ def told(written: Written, *, json: bool) -> str:
         from json import dumps
 
         return dumps({"file": file, "words": written.schedule.words(), "next": [each.isoformat() for each in fires]})
-    following = f"; next: {', '.join(f'{each:%a %d %b %H:%M %Z}' for each in fires)}" if fires else ""
+    following = f"; next: {', '.join(f'{dated(each, written.now)} {each:%Z}' for each in fires)}" if fires else ""
     return f"wrote {file}\nit runs {written.schedule.words()}{following}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from daemon.clock import SystemClock, host_zone, machine_id
+from daemon.clock import SystemClock, dated, host_zone, machine_id
 
 
 def host(root: Path, *, localtime: str = "", timezone: str = "") -> Path:
@@ -23,6 +24,13 @@ def test_the_clock_tells_utc() -> None:
     now = SystemClock().now()
     assert now.tzinfo is UTC
     assert abs(now - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+def test_a_moment_of_another_year_names_it_as_the_zone_of_the_moment_counts_years() -> None:
+    auckland, eve = ZoneInfo("Pacific/Auckland"), datetime(2026, 12, 31, 12, 0, tzinfo=UTC)
+    assert dated(datetime(2026, 12, 31, 23, 59, tzinfo=UTC), eve) == "Thu 31 Dec 23:59"
+    assert dated(datetime(2027, 1, 1, 0, 0, tzinfo=UTC), eve) == "Fri 01 Jan 2027 00:00"
+    assert dated(datetime(2027, 1, 1, 2, 0, tzinfo=auckland), eve) == "Fri 01 Jan 02:00"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from daemon.control.render import moment as at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from datetime import datetime
     from typing import Any
 
 FEW = 10
@@ -41,10 +42,15 @@ def next_starts(call: Call) -> int:
         )
         return DONE
     today = now()
-    rows = [(f"{at(each['at']):%a %d %b %H:%M %Z}", relative(at(each["at"]), today), each["routine"]) for each in items]
+    rows = [(_dated(at(each["at"]), today), relative(at(each["at"]), today), each["routine"]) for each in items]
     call.out.table(["AT", "", "ROUTINE"], rows, signs=False)
     _say_more(call, len(items), more=more and days is not None)
     return DONE
+
+
+def _dated(moment: datetime, today: datetime) -> str:
+    """Return the local moment, with the year where it is not this one."""
+    return moment.strftime("%a %d %b %H:%M %Z" if moment.year == today.year else "%a %d %b %Y %H:%M %Z")
 
 
 def _starts(call: Call, target: str, most: int) -> tuple[list[Any], bool]:

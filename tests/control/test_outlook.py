@@ -45,6 +45,13 @@ async def test_next_shows_as_many_as_asked_or_all_of_some_days(house: House) -> 
     assert (await agentctl(house.path, "next", "--days", "0")).code == 2
 
 
+async def test_next_names_the_year_of_what_is_due_in_another_one(house: House) -> None:
+    house.desk.now = datetime.now(UTC)
+    last = house.desk.next_fires("daily-report", 400)[-1].astimezone(ZoneInfo("Europe/Berlin"))
+    lines = (await agentctl(house.path, "next", "daily-report", "-n", "400")).out.splitlines()
+    assert lines[-1].startswith(f"{last:%a %d %b %Y %H:%M %Z} ")
+
+
 async def test_next_shows_more_than_one_answer_of_the_api_holds(house: House) -> None:
     asked = await agentctl(house.path, "next", "heartbeat", "-n", "2500", "--json")
     times = [each["at"] for each in json.loads(asked.out)["items"]]
