@@ -63,6 +63,7 @@ life.py         the life of the process
 banner.py offer.py   what a person reads and is asked at the start
 main.py         the command `agentd`; imports.py libraries without what they try out
 models.py       the words of the product as values; values.py what they are made with
+jsontext.py     JSON as it is kept and sent
 errors.py       the ways things go wrong, named by what happens next
 """
 

@@ -16,7 +16,7 @@ HOUSE = Path(__file__).parents[1] / "daemon"
 
 # From the ground up. A room imports rooms of lower floors only, so rooms of one floor are blind to each other.
 FLOORS = (
-    "values",
+    "values jsontext",
     "models errors facts places beneath bell clock crontab imports journald neutral notify redact",
     "novelty",
     "definitions errands events forecast log metrics phrases schedule shipped store timer",
@@ -110,7 +110,7 @@ BROAD = {
     "executors:LocalExecutor._one": TASK,
     "fleet.executor:FleetExecutor.serve": TASK,
     "functions.executor:ToolExecutor.run": CALL,
-    "functions.executor:_in_thread.work": CARRIED,
+    "functions.threads:Threads.run.work": CARRIED,
     "memory.keeper:Keeper._do": TASK,
     "mirror:Mirror.attempt": TASK,
     "reload:Reloads._run": TASK,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
+import functools
 import inspect
 import json
-import threading
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from pydantic_core import to_jsonable_python
 
 from daemon.errors import DaemonError, Fenced, ToolFailed
 from daemon.functions.registry import FunctionDefinition, FunctionRegistry
+from daemon.functions.threads import Threads
 from daemon.models import FunctionCall, Json, ToolContext, ToolResult
 
 # How a result that is not plain output begins, and what stands for a function that returned nothing.
@@ -38,6 +38,7 @@ class ToolExecutor:
         self.registry = registry
         self._limit = limit
         self._max_chars = max_chars
+        self._threads = Threads()
 
     async def execute(self, name: str, arguments: Json, *, context: ToolContext | None = None) -> Any:
         """Call a function and return what it returned; raises ToolFailed with words for the model, or its own fault."""
@@ -49,14 +50,21 @@ class ToolExecutor:
         bound = definition.signature.bind(arguments, context)
         limit = definition.timeout if definition.timeout is not None else self._limit
         if limit is None:
-            return await _call(definition, bound)
+            return await self._call(definition, bound)
         try:
             async with asyncio.timeout(limit) as scope:
-                return await _call(definition, bound)
+                return await self._call(definition, bound)
         except TimeoutError:
             if not scope.expired():
                 raise
             raise ToolFailed(_too_slow(definition, limit)) from None
+
+    async def _call(self, definition: FunctionDefinition, bound: inspect.BoundArguments) -> Any:
+        if _is_async(definition.func):
+            return await definition.func(*bound.args, **bound.kwargs)
+        work = functools.partial(definition.func, *bound.args, **bound.kwargs)
+        result = await self._threads.run(f"tool {definition.name}", work)
+        return await result if not isinstance(result, str) and inspect.isawaitable(result) else result
 
     async def run(self, call: FunctionCall, context: ToolContext | None = None) -> ToolResult:
         """Run one call to its end, whatever that is: the model hears of every fault, and never sees a traceback."""
@@ -101,49 +109,6 @@ class ToolExecutor:
             half = self._max_chars // 2
             text = f"{text[:half]}\n[… {len(text) - 2 * half} characters cut …]\n{text[-half:]}"
         return _text(text)
-
-
-async def _call(definition: FunctionDefinition, bound: inspect.BoundArguments) -> Any:
-    if _is_async(definition.func):
-        return await definition.func(*bound.args, **bound.kwargs)
-    result = await _in_thread(definition.name, definition.func, bound)
-    return await result if inspect.isawaitable(result) else result
-
-
-async def _in_thread(name: str, func: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
-    """Run a synchronous function in a thread of its own.
-
-    Not in the loop's pool: one that hangs would keep its place there for ever, a handful of them would stop every
-    tool, and the end of the process would wait for them all. A thread costs 0.05 ms.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-    context = contextvars.copy_context()
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if done.done():
-            return  # its time was up, or its run was cancelled: nobody waits any more
-        if error is None:
-            done.set_result(result)
-        else:
-            done.set_exception(error)
-
-    def work() -> None:
-        result, error = None, None
-        try:
-            result = context.run(func, *bound.args, **bound.kwargs)
-        except Exception as raised:  # noqa: BLE001  # carried over to whoever awaits
-            # A future takes no StopIteration, and raising it in a coroutine would change its meaning.
-            error = RuntimeError("StopIteration") if isinstance(raised, StopIteration) else raised
-        except BaseException as raised:  # noqa: BLE001  # SystemExit in a thread would vanish without a word
-            error = RuntimeError(f"the tool tried to end the process ({type(raised).__name__})")
-        try:
-            loop.call_soon_threadsafe(settle, result, error)
-        except RuntimeError:
-            return  # the loop is closed: the daemon has gone
-
-    threading.Thread(target=work, name=f"tool {name}", daemon=True).start()
-    return await done
 
 
 def _is_async(func: Callable[..., Any]) -> bool:

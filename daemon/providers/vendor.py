@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from daemon import jsontext
 from daemon.errors import BadKey, ConfigError, Fatal, Fault, ProviderError, Transport
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse
 from daemon.providers import faults
@@ -228,7 +229,7 @@ class VendorProvider(LLMProvider):
             if answer.status != 200:
                 raise faults.from_response(*answer, provider=self.name)
             with self._understanding(answer.content, _request_id(answer.headers)):
-                return [_listed(each) for each in json.loads(answer.content)["data"]]
+                return [_listed(each) for each in jsontext.read(answer.content)["data"]]
 
     @abstractmethod
     async def _get(self, path: str) -> Answer:
@@ -250,7 +251,7 @@ class VendorProvider(LLMProvider):
             raise BadKey(f"the key holds a character that no key has (a space, a line break?); check that of {where}")
 
     def _body(self, question: Question, functions: Sequence[Json] | None, *, streamed: bool = False) -> bytes:
-        body = _dumps({**self.wire.body(question), **(self.wire.streaming if streamed else {})})
+        body = jsontext.sendable({**self.wire.body(question), **(self.wire.streaming if streamed else {})})
         if not question.offers_tools or not functions:  # an empty list is an error to most
             return body
         return b'%s,"tools":%s}' % (body[:-1], self._translated(functions))
@@ -264,7 +265,7 @@ class VendorProvider(LLMProvider):
             wanted = mended(functions[: self.capabilities.most_tools or None])
             wanted = strictly(wanted) if self.capabilities.strict else wanted
             # the list is kept too, so that its identity is not given to another one
-            self._tools[key] = functions, _dumps(self.wire.tools(wanted))
+            self._tools[key] = functions, jsontext.sendable(self.wire.tools(wanted))
         return self._tools[key][1]
 
     def _noted(self, response: LLMResponse, functions: Sequence[Json] | None) -> LLMResponse:
@@ -362,13 +363,13 @@ class VendorProvider(LLMProvider):
         if answer.status != 200:
             raise faults.from_response(*answer, provider=self.name)
         with self._understanding(answer.content, _request_id(answer.headers)):
-            return self._understood(json.loads(answer.content), answer.headers, answer.content, question)
+            return self._understood(jsontext.read(answer.content), answer.headers, answer.content, question)
 
     def _understood(self, data: Any, headers: Mapping[str, str], content: bytes, question: Question) -> LLMResponse:
         request_id = _request_id(headers)
         with self._understanding(content, request_id):
             if status := _hidden_failure(data):
-                raise faults.from_response(status, headers, content or _dumps(data), provider=self.name)
+                raise faults.from_response(status, headers, content or jsontext.sendable(data), provider=self.name)
             response = self.wire.read(data, question)
         return replace(response, request_id=request_id or data.get("id"))
 
@@ -493,15 +494,6 @@ async def _drained(body: AsyncIterator[bytes]) -> None:
 
 def _request_id(headers: Mapping[str, str]) -> str | None:
     return headers.get("request-id") or headers.get("x-request-id")
-
-
-def _dumps(value: Any) -> bytes:
-    # half a character (a lone surrogate, from a file's name or a cut text) is no UTF-8: a question mark takes its place
-    return _json(value).encode("utf-8", "replace")
-
-
-# Made once: json.dumps makes one per call.
-_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _hidden_failure(data: Any) -> int | None:

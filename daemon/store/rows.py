@@ -3,12 +3,12 @@
 # ruff: noqa: S608  what is put into statements are constants of this room; values are bound
 from __future__ import annotations
 
-import json
 import sqlite3
 import zlib
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
+from daemon import jsontext
 from daemon.models import Json, Run, Status, Step, StepKind, Taint, Usage
 
 Row: TypeAlias = tuple[Any, ...]
@@ -54,17 +54,9 @@ def clean_or_none(text: str | None) -> str | None:
     return None if text is None else clean(text)
 
 
-# Made once: json.dumps makes one per call, which costs more than a small body.
-_readable = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_escaped = json.JSONEncoder(separators=(",", ":")).encode
-
-
 def encode(body: Json) -> bytes:
-    """Return a step's body as JSON; readable Chinese, unless it holds half a surrogate pair."""
-    try:
-        return _readable(body).encode()
-    except UnicodeEncodeError:
-        return _escaped(body).encode()
+    """Return a step's body as JSON."""
+    return jsontext.written(body)
 
 
 def deflate(body: bytes) -> bytes:
@@ -74,7 +66,7 @@ def deflate(body: bytes) -> bytes:
 
 def decode(column: bytes) -> Json:
     """Return the body that `deflate(encode(body))` was made of."""
-    body: Json = json.loads(zlib.decompress(column) if column[:1] == b"x" else column)
+    body: Json = jsontext.read(zlib.decompress(column) if column[:1] == b"x" else column)
     return body
 
 

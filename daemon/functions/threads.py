@@ -1,0 +1,82 @@
+"""Threads for functions that keep whoever calls them waiting: one for each call, until the call comes back.
+
+Not the loop's pool: a function that hangs would keep its place there for ever, a handful of them would stop every tool,
+and the end of the process would wait for them all. Here a thread that comes back is kept for the next call, as one that
+is woken costs a third of one that is made; one that does not come back is nobody's, and ends with the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+# Seconds that a thread waits for another call: a run makes several.
+_PATIENCE = 10.0
+
+_Work: TypeAlias = Callable[[], None]
+
+
+class Threads:
+    """Threads that come and go as they are needed."""
+
+    def __init__(self, *, patience: float = _PATIENCE) -> None:
+        """A thread that is not called for `patience` seconds ends."""
+        self._patience = patience
+        self._idle: list[queue.SimpleQueue[_Work]] = []
+        self._changing = threading.Lock()
+
+    async def run(self, name: str, func: Callable[[], Any]) -> Any:
+        """Run a function in a thread, with what is bound here; `name` is the thread's meanwhile."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
+        context = contextvars.copy_context()
+
+        def settle(result: Any, error: BaseException | None) -> None:
+            if done.done():
+                return  # its time was up, or its run was cancelled: nobody waits any more
+            if error is None:
+                done.set_result(result)
+            else:
+                done.set_exception(error)
+
+        def work() -> None:
+            threading.current_thread().name = name
+            result, error = None, None
+            try:
+                result = context.run(func)
+            except Exception as raised:  # noqa: BLE001  # carried over to whoever awaits
+                # A future takes no StopIteration, and raising it in a coroutine would change its meaning.
+                error = RuntimeError("StopIteration") if isinstance(raised, StopIteration) else raised
+            except BaseException as raised:  # noqa: BLE001  # SystemExit in a thread would vanish without a word
+                error = RuntimeError(f"the tool tried to end the process ({type(raised).__name__})")
+            try:
+                loop.call_soon_threadsafe(settle, result, error)
+            except RuntimeError:
+                return  # the loop is closed: the daemon has gone
+
+        with self._changing:
+            calls = self._idle.pop() if self._idle else None
+        if calls is None:
+            calls = queue.SimpleQueue()
+            threading.Thread(target=self._serve, args=(calls,), name=name, daemon=True).start()
+        calls.put(work)
+        return await done
+
+    def _serve(self, calls: queue.SimpleQueue[_Work]) -> None:
+        while True:
+            try:
+                work = calls.get(timeout=self._patience)
+            except queue.Empty:
+                with self._changing:
+                    if calls in self._idle:
+                        self._idle.remove(calls)
+                        return
+                continue  # a call is on its way
+            work()
+            del work  # what it brought may be big, and the next one far off
+            with self._changing:
+                self._idle.append(calls)
