@@ -428,8 +428,7 @@ class RunHost:
             return Usage()
         now, memory = self.now(), self._rooms.memory
         pieces = archive.segments(run.goal, steps, now)
-        said = "\n".join(piece.text for piece in pieces)
-        if self.redact(said) != said:  # seldom: steps are kept without secrets
+        if any(self.redact(piece.text) != piece.text for piece in pieces):  # seldom: steps are kept without secrets
             pieces = [replace(piece, text=self.redact(piece.text)) for piece in pieces]
         told = await self._summary(run, routine, reply, pieces) if self._rooms.config.memory.summarise else None
         if told:

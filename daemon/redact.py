@@ -16,6 +16,9 @@ from urllib.parse import quote, quote_plus
 MARK = "[redacted]"
 # Shorter values are also ordinary words or numbers: taking them out would ruin text and protect nothing.
 SHORTEST = 8
+# Texts without secrets are remembered: what a tool brings is looked at on its way to the model, to the journal and to
+# the memory. Shorter ones are looked at as soon as looked up; longer ones, and more of them, would take too much room.
+_WORTH_KNOWING, _MOST_KNOWN = (500, 5_000), 256
 
 # (stems, pattern, replacement): the pattern is tried only where one of its stems occurs. What a pattern runs over it
 # cannot begin in the middle of: so a text made to be slow (`sk-sk-sk-…`) takes no longer than any other.
@@ -63,19 +66,26 @@ class Secrets:
     """The secrets this process knows, and how to keep them out of everything it writes."""
 
     def __init__(self) -> None:
-        self._forms: tuple[str, ...] = ()
+        self._known: tuple[tuple[str, ...], set[str]] = ((), set())
+        """The forms of the secrets, and texts found to hold none of them; replaced together."""
 
     def add(self, value: str) -> None:
         """Know one more secret, in each form it may travel in; one of under 8 characters is left alone."""
         if len(value) < SHORTEST:
             return
-        forms = {*self._forms, *_forms_of(value)}
+        forms = {*self._known[0], *_forms_of(value)}
         # the longest first: a secret that contains another is replaced as one
-        self._forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
+        self._known = tuple(sorted(forms, key=lambda form: (-len(form), form))), set()
 
     def redact(self, text: str) -> str:
         """Return the text without secrets."""
-        for form in self._forms:
+        forms, innocent = self._known
+        shortest, longest = _WORTH_KNOWING
+        worth_knowing = shortest <= len(text) <= longest
+        if worth_knowing and text in innocent:
+            return text
+        given = text
+        for form in forms:
             if form in text:
                 text = text.replace(form, MARK)
         for stems, pattern, replacement in _PATTERNS:
@@ -83,6 +93,10 @@ class Secrets:
                 if stem in text:
                     text = re.sub(pattern, replacement, text)
                     break
+        if worth_knowing and text == given:
+            if len(innocent) >= _MOST_KNOWN:
+                innocent.clear()
+            innocent.add(text)
         return text
 
     def redact_json(self, value: Any) -> Any:

@@ -139,3 +139,17 @@ def test_a_json_line_stays_json_whatever_is_taken_out() -> None:
 def test_json_values_are_redacted_where_they_are_text(secrets: Secrets) -> None:
     value = {"a": [CANARY, 1, None, {CANARY: True}], "b": (CANARY,)}
     assert secrets.redact_json(value) == {"a": [MARK, 1, None, {MARK: True}], "b": [MARK]}
+
+
+def test_a_text_that_was_found_harmless_is_looked_at_again_once_another_secret_is_known() -> None:
+    known, text = Secrets(), f"{'harmless ' * 100}{CANARY}"
+    assert known.redact(text) == text
+    known.add(CANARY)
+    assert CANARY not in known.redact(text)
+
+
+def test_many_texts_are_looked_at_one_by_one(secrets: Secrets) -> None:
+    for number in range(1000):
+        text = f"{number} {'word ' * 200}"
+        assert secrets.redact(text) == text
+        assert secrets.redact(text + CANARY) == text + MARK

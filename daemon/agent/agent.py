@@ -275,6 +275,8 @@ class Agent:
     def provider(self) -> LLMProvider:
         """The provider that is asked now: the first of the chain, or the one a failover led to."""
         name = self.transcript.provider
+        if name is None:
+            return self._chain[0]
         return next((provider for provider in self._chain if provider.name == name), self._chain[0])
 
     @property
@@ -387,10 +389,8 @@ class Agent:
 
     def _clean(self, response: LLMResponse) -> LLMResponse:
         """Return the answer without secrets: what a model says is kept, shown and handed to tools."""
-        said = "\n".join(
-            [response.content, response.reasoning, *(str(call.arguments) for call in response.function_calls)]
-        )
-        if self.redact(said) == said:
+        said = [response.content, response.reasoning, *(str(call.arguments) for call in response.function_calls)]
+        if all(self.redact(text) == text for text in said):
             return response
         from daemon.providers.extras import cleaned as cleaned_extras
 

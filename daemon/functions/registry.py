@@ -119,7 +119,9 @@ class FunctionRegistry:
         wanted = set(patterns)
         globs = [pattern for pattern in wanted if not _NAME.fullmatch(pattern)]
         return [
-            name for name in self._functions if name in wanted or any(fnmatchcase(name, pattern) for pattern in globs)
+            name
+            for name in self._functions
+            if name in wanted or (globs and any(fnmatchcase(name, pattern) for pattern in globs))
         ]
 
     def list_functions(self, names: Iterable[str] | None = None) -> list[Json]:

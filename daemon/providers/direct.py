@@ -176,6 +176,7 @@ class _Wire(asyncio.Protocol):
     def __init__(self) -> None:
         self.answer = Answer()
         self._transport: asyncio.Transport | None = None
+        self._unread = select.poll()
         self._fresh, self._lost = True, False
         self._fault: Exception | None = None
         self._waiting: asyncio.Future[None] | None = None
@@ -185,9 +186,7 @@ class _Wire(asyncio.Protocol):
         """Whether a request may be sent: servers close idle connections, some with a parting word (408)."""
         if self._lost or not (self._fresh or self.answer.reusable):
             return False
-        unread = select.poll()  # what has come, and the loop has not told us yet
-        unread.register(self._transport.get_extra_info("socket"), select.POLLIN)  # type: ignore[union-attr]  # connected
-        return not unread.poll(0)
+        return not self._unread.poll(0)  # of what has come the loop may not have told us yet
 
     def send(self, request: bytes) -> None:
         assert self._transport  # noqa: S101  connected
@@ -215,6 +214,7 @@ class _Wire(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101  of a stream
         self._transport = transport
+        self._unread.register(transport.get_extra_info("socket"), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         try:

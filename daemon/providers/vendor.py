@@ -7,13 +7,12 @@ import json
 import re
 import time
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
     aclosing,
     asynccontextmanager,
-    contextmanager,
     nullcontext,
     suppress,
 )
@@ -198,14 +197,14 @@ class VendorProvider(LLMProvider):
             capabilities=self.capabilities,
         )
 
-    @contextmanager
-    def _signing(self) -> Iterator[None]:
+    def _signing(self) -> _Marking:
         """Put this provider's name on every error of a call, and take the key out of it."""
-        try:
-            yield
-        except ProviderError as error:
-            error.args = (self._signed(str(error)),)
-            raise
+
+        def sign(error: Exception) -> None:
+            if isinstance(error, ProviderError):
+                error.args = (self._signed(str(error)),)
+
+        return _Marking(sign)
 
     def _tell(self, response: LLMResponse, start: float) -> None:
         log.debug(
@@ -373,17 +372,17 @@ class VendorProvider(LLMProvider):
             response = self.wire.read(data, question)
         return replace(response, request_id=request_id or data.get("id"))
 
-    @contextmanager
-    def _understanding(self, content: bytes, request_id: str | None) -> Iterator[None]:
+    def _understanding(self, content: bytes, request_id: str | None) -> _Marking:
         """Turn what is wrong with the form of an answer into an error of ours."""
-        try:
-            yield
-        except ProviderError as error:
-            error.request_id = error.request_id or request_id
-            raise
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            text = f"the answer is not of the agreed form but {faults.describe(content)}"
-            raise Transport(text, request_id=request_id) from error
+
+        def translate(error: Exception) -> None:
+            if isinstance(error, ProviderError):
+                error.request_id = error.request_id or request_id
+            elif isinstance(error, KeyError | IndexError | TypeError | ValueError | AttributeError | RecursionError):
+                text = f"the answer is not of the agreed form but {faults.describe(content)}"
+                raise Transport(text, request_id=request_id) from error
+
+        return _Marking(translate)
 
     def _allowed(self, temperature: float | None) -> float | None:
         """Return the temperature if the model takes it."""
@@ -432,14 +431,29 @@ def unsure(error: E) -> E:
     return error
 
 
-@contextmanager
-def _unsure_from_here() -> Iterator[None]:
+def _unsure_from_here() -> _Marking:
     """Mark what goes wrong once an answer has begun."""
-    try:
-        yield
-    except ProviderError as error:
-        error.unsure = True
-        raise
+
+    def mark(error: Exception) -> None:
+        if isinstance(error, ProviderError):
+            error.unsure = True
+
+    return _Marking(mark)
+
+
+class _Marking:
+    """A block whose errors are marked on their way out, or give way to the one that is raised then."""
+
+    # not by `contextmanager`: a generator and its frame for each of four blocks are felt in every call
+
+    def __init__(self, mark: Callable[[Exception], None]) -> None:
+        self._mark = mark
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, Exception):
+            self._mark(error)
 
 
 def _required(value: str | None, name: str, key: str, hint: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
 from typing import Protocol
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -82,16 +81,9 @@ class Ways:
         """Whether a timer is set: not when nothing is idle."""
         return self._reaper is not None
 
-    @asynccontextmanager
-    async def one(self) -> AsyncIterator[Way]:
+    def one(self) -> Lent:
         """Lend a connection; one on which something went wrong, a cancellation included, is not lent again."""
-        way = self.take()
-        try:
-            yield way
-        except BaseException:
-            await way.aclose()
-            raise
-        await self.give_back(way)
+        return Lent(self)
 
     def take(self) -> Way:
         """Hand out a connection, to be given back."""
@@ -136,6 +128,22 @@ class Ways:
         ways, self._idle = self._idle, []
         for way in ways:
             await way.aclose()
+
+
+class Lent:
+    """A connection for as long as a block takes."""
+
+    # not by `asynccontextmanager`: a generator and its frame take longer than what is done here, with every request
+
+    def __init__(self, ways: Ways) -> None:
+        self._ways = ways
+
+    async def __aenter__(self) -> Way:
+        self._way = self._ways.take()
+        return self._way
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await (self._ways.give_back(self._way) if kind is None else self._way.aclose())
 
 
 def proxy_for(url: str) -> str | None:
