@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from daemon.models import Outcome, Reason
 from daemon.schedule import MOST_OPENINGS, Schedule
+from daemon.store.accounts import Portion
 from daemon.values import dataclass
 
 # cron starts a minute's jobs anywhere within that minute; a busy loop or a quick restart is no lateness.
@@ -73,6 +74,27 @@ def settle(
         return Settled(slot=slot, stretches=(*earlier, skipped(slot, Reason.QUIET_HOURS)))
     start = Outcome.RAN if on_time else Outcome.CAUGHT_UP if slot + schedule.delay < up_since else Outcome.LATE
     return Settled(slot=slot, stretches=earlier, start=start, lateness=late.total_seconds())
+
+
+def between(schedule: Schedule, after: datetime, before: datetime) -> Portion | None:
+    """Return the slots strictly between two moments, if there are any."""
+    first, last = schedule.next(after), schedule.prev(before - INSTANT)
+    if first is None or last is None or first > last:
+        return None
+    return Portion(first=first, last=last, count=1 + schedule.count(first, last))
+
+
+def still_told(schedule: Schedule | None, told: Portion, *, now: datetime, baseline: datetime) -> Portion | None:
+    """Return what remains of slots that were told of as past, when the clock has been put back to among them.
+
+    The latest slot up to now is judged anew, if it lies above the baseline and thus can be.
+    """
+    first, last = told.first, told.last
+    if schedule and between(schedule, first - INSTANT, last + INSTANT) == told:
+        due = schedule.due(now)
+        return between(schedule, first - INSTANT, due if due and due > baseline else now + INSTANT)
+    # They were slots of another schedule, of which nothing is known any more but that they were evenly spread.
+    return Portion(first=first, last=now, count=1 + (told.count - 1) * (now - first) // (last - first))
 
 
 def may_resume(schedule: Schedule, slot: datetime, down: timedelta) -> bool:

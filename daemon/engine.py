@@ -290,7 +290,7 @@ class RoutineEngine:
         log.info("engine.clock_set", now=self._clock.now().isoformat())
         try:
             async with self._ledger.open():
-                await self._ledger.realign(unread=self._faults)
+                await self._ledger.realign()
                 await self._stand(self._ledger.schedules)
         except Exception:  # the rings below find what is due; the next one of each routine stands where it stood
             log.exception("engine.realign_failed")

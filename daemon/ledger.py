@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -18,7 +19,7 @@ import structlog
 
 from daemon.almanac import Almanac, starts_by_itself
 from daemon.clock import Clock
-from daemon.due import Settled, Stretch, apart, settle, skipped
+from daemon.due import Settled, Stretch, apart, between, settle, skipped, still_told
 from daemon.errors import NotFound, Refused
 from daemon.hindrances import UNREHEARSED, Afford, Gates, Hindrance, anything, rule_of
 from daemon.models import Outcome, Reason, Run, Status
@@ -26,7 +27,7 @@ from daemon.patience import Patience
 from daemon.rehearsed import approved
 from daemon.routines import Routine
 from daemon.schedule import Schedule
-from daemon.store.journal import Claim, Journal, RoutineState
+from daemon.store.journal import Claim, Journal, Portion, RoutineState, SlotRow
 
 log = structlog.get_logger()
 
@@ -66,6 +67,7 @@ class Ledger:
         """Of the routines that start by themselves."""
         self.states: Mapping[str, RoutineState] = {}
         self._keys: dict[str, str] = {}
+        self._unread: frozenset[str] = frozenset()
         self._floors: dict[str, datetime] = {}
         self._definitions: dict[str, str] = {}
         self._lock, self._door = asyncio.Lock(), asyncio.Lock()
@@ -77,6 +79,8 @@ class Ledger:
         """Routines that are held back until a rehearsal was approved."""
         self._late = 0
         """Runs that come late and were started since the ledger was opened."""
+        self._seen = self.up_since
+        """The latest moment that the clock has shown since it was last put back."""
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -111,7 +115,9 @@ class Ledger:
         read = {name: routines[name] for name in fresh}
         keys, schedules, definitions = await asyncio.to_thread(self._read, read)  # half a second for 10,000
         keys = {name: keys.get(name) or self._keys[name] for name in routines}
-        self.states = await self._set_baselines(keys, unread)
+        self._unread = frozenset(unread)
+        self.states = await self._set_baselines(keys)
+        await self._take_back(routines)
         self._keys, self.routines = keys, routines
         kept = routines.keys() - read.keys()
         for known in (self._floors, self._definitions, self.schedules):
@@ -150,23 +156,36 @@ class Ledger:
         held = held or name in self.unrehearsed
         return routine.first_run and routine.enabled and self._almanac.is_here(routine) and not held
 
-    async def _set_baselines(self, keys: Mapping[str, str], unread: Iterable[str]) -> dict[str, RoutineState]:
+    async def _set_baselines(self, keys: Mapping[str, str]) -> dict[str, RoutineState]:
         """Start a new baseline where trigger, zone or enabling changed, and where the old one cannot be true."""
         states = await self._journal.set_baselines(keys)
         now = self._clock.now()
         # Of the future is what was written while the clock was wrong; it would mute the routine until then.
         untrue = [name for name in keys if states[name].baseline > now]
-        gone = states.keys() - keys.keys() - set(unread)
+        gone = states.keys() - keys.keys() - self._unread
         gone = {name for name in gone if states[name].schedule_key != FORGOTTEN}
         if untrue or gone:
             await self._journal.set_baselines(dict.fromkeys([*untrue, *gone], FORGOTTEN))
             states = await self._journal.set_baselines(keys)
         return {name: states[name] for name in keys}
 
-    async def realign(self, *, unread: Iterable[str]) -> None:
-        """Trust no baseline and no floor in the future: the clock was set."""
-        self.states = await self._set_baselines(self._keys, unread)
+    async def realign(self) -> None:
+        """Trust no baseline, no floor and no account of the future: the clock was set."""
+        self.states = await self._set_baselines(self._keys)
+        await self._take_back(self.routines)
         await self.read_floors(self.schedules)
+
+    async def _take_back(self, routines: Mapping[str, Routine]) -> None:
+        """Leave nothing told of slots that are still to come by the clock as it now is."""
+        now = self._seen = self._clock.now()
+
+        def kept(row: SlotRow, baseline: datetime) -> Portion | None:
+            told = Portion(first=row.first, last=row.last, count=row.count)
+            routine = routines.get(row.routine)  # turned off, it has slots of the past all the same
+            schedule = self._almanac.schedule(routine) if routine else None
+            return still_told(schedule, told, now=now, baseline=baseline)
+
+        await self._journal.take_back(kept)
 
     async def read_floors(self, names: Iterable[str]) -> None:
         """Ask the ledger up to where these routines are settled."""
@@ -288,7 +307,9 @@ class Ledger:
         return [*runs, *(run for task in writing for run in task.result())]
 
     async def _decide(self, names: Sequence[str]) -> _Decided:
-        now = self._clock.now()
+        if self._clock.now() < self._seen:  # put back, and nobody has told us yet
+            await self.realign()
+        now = self._seen = self._clock.now()
         stretches: list[tuple[str, Stretch]] = []
         claims: list[Claim] = []
         floors: dict[str, datetime] = {}
@@ -326,18 +347,8 @@ class Ledger:
             return
         # Years of slots are counted day by day: not on the loop.
         counts = await asyncio.to_thread(lambda: [self._count(name, stretch) for name, stretch in stretches])
-        written = []
-        for (name, stretch), count in zip(stretches, counts, strict=True):
-            tell = log.warning if stretch.outcome is Outcome.MISSED else log.info
-            tell(
-                f"slot.{stretch.outcome}",
-                routine=name,
-                reason=stretch.reason.value,
-                first=stretch.first.isoformat(),
-                last=stretch.last.isoformat(),
-                count=count,
-            )
-            account = self._journal.account(
+        written = [
+            self._journal.account(
                 name,
                 first=stretch.first,
                 last=stretch.last,
@@ -345,9 +356,21 @@ class Ledger:
                 outcome=stretch.outcome,
                 reason=stretch.reason,
                 rule=stretch.rule or rule_of(stretch.reason, self.routines[name], self.states[name]),
+                between=partial(between, self.schedules[name]),
             )
-            written.append(account)
-        await asyncio.gather(*written)
+            for (name, stretch), count in zip(stretches, counts, strict=True)
+        ]
+        for (name, stretch), new in zip(stretches, await asyncio.gather(*written), strict=True):
+            tell = log.warning if stretch.outcome is Outcome.MISSED else log.info
+            for portion in new:
+                tell(
+                    f"slot.{stretch.outcome}",
+                    routine=name,
+                    reason=stretch.reason.value,
+                    first=portion.first.isoformat(),
+                    last=portion.last.isoformat(),
+                    count=portion.count,
+                )
 
     def _count(self, name: str, stretch: Stretch) -> int:
         return 1 + self.schedules[name].count(stretch.first, stretch.last)

@@ -17,7 +17,7 @@ from daemon.errors import NotFound, Refused, StoreFull
 from daemon.models import Run, Status
 from daemon.routines import Routine
 from daemon.store.database import Database
-from daemon.store.journal import Claim, Journal
+from daemon.store.journal import Claim, Journal, Portion
 from tests.clockwork import HALF_HOURLY, NINE, House, at, loaded, routine
 
 # --- outages ---------------------------------------------------------------------------------------
@@ -161,10 +161,11 @@ class DyingJournal(Journal):
 
     dies: Sequence[str] = ()
 
-    async def account(self, *args: Any, **more: Any) -> None:
+    async def account(self, *args: Any, **more: Any) -> list[Portion]:
         self.maybe("before account")
-        await super().account(*args, **more)
+        new = await super().account(*args, **more)
         self.maybe("after account")
+        return new
 
     async def open_slots(self, claims: Sequence[Claim]) -> list[Run | None]:
         self.maybe("before open")

@@ -78,6 +78,16 @@ async def test_a_pause_can_be_made_longer_and_cut_short(house: House) -> None:
     assert await house.rows() == ["01 08:30 to 01 09:00, 2 skipped paused", "01 09:30 ran"]
 
 
+async def test_a_pause_that_ended_while_the_routine_was_turned_off_calls_no_slot_of_that_time_due(house: House) -> None:
+    await house.boot(routine(trigger=HALF_HOURLY))
+    await house.engine.pause("daily", until=at("01 08:45"))
+    await house.reload(routine(trigger=HALF_HOURLY, enabled=False))
+    await house.reach("01 10:05")
+    await house.reload(routine(trigger=HALF_HOURLY))
+    await house.reach("01 10:30")
+    assert await house.rows() == ["01 10:30 ran"]
+
+
 async def test_the_clock_set_back_into_a_pause_that_has_ended_does_not_pause_again(house: House) -> None:
     await house.boot(routine(trigger=HALF_HOURLY))
     await house.engine.pause("daily", until=at("01 08:45"))

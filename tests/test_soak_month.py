@@ -127,8 +127,8 @@ class Month:
                     await asyncio.sleep(self.lot.uniform(0, 0.3))
             case "jump":
                 self.turn(self.lot.uniform(1, 30) * HOUR)
-            case "back":  # over one slot at most: README says what is open about more
-                self.turn(-self.lot.uniform(0.1, 0.4) * HOUR)
+            case "back":
+                self.turn(-self.lot.uniform(0.1, 3) * HOUR)
             case "kill" | "stop":
                 await (self.home.kill() if deed == "kill" else self.home.stop())
                 self.turn(self.lot.choice([0, 0, 1, 9, 40]) * HOUR)

@@ -11,6 +11,7 @@ import asyncio
 import sqlite3
 
 from daemon.models import Json
+from daemon.store.accounts import Accounts, Portion, SlotRow
 from daemon.store.approvals import Approvals
 from daemon.store.audit import Audit
 from daemon.store.days import Day, Days
@@ -25,16 +26,17 @@ from daemon.store.policies import Policies
 from daemon.store.quarantine import Quarantine
 from daemon.store.renaming import Renaming
 from daemon.store.runstore import RunStore
-from daemon.store.slots import Claim, RoutineState, SlotRow, Slots
+from daemon.store.slots import Claim, RoutineState, Slots
 from daemon.store.spending import Spending
 from daemon.store.streaks import Streak, Streaks
 from daemon.store.told import Messages, Told
 
-__all__ = ["Claim", "Day", "Journal", "RoutineState", "SlotRow", "Streak", "Told"]
+__all__ = ["Claim", "Day", "Journal", "Portion", "RoutineState", "SlotRow", "Streak", "Told"]
 
 
 class Journal(
     Slots,
+    Accounts,
     Occasions,
     Approvals,
     Leases,
@@ -53,9 +55,9 @@ class Journal(
     Renaming,
     RunStore,
 ):
-    """The record of slots, events (occasions.py), runs and steps, what they wait for (approvals.py), deliveries
-    (outbox.py), messages (told.py), money (spending.py), what was kept from models (quarantine.py) and of
-    all calls (audit.py)."""
+    """The record of slots, what became of them (accounts.py), events (occasions.py), runs and steps, what they wait
+    for (approvals.py), deliveries (outbox.py), messages (told.py), money (spending.py), what was kept from models
+    (quarantine.py) and of all calls (audit.py)."""
 
     def remember(self, key: str, value: str) -> asyncio.Future[None]:
         """Keep a small fact over restarts."""

@@ -63,23 +63,6 @@ class Claim:
     """Versions of watched files, as (path, version): given to this run and to no other of the routine."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SlotRow:
-    """What became of a slot, or of `count` slots in a row that were not started for the same reason."""
-
-    routine: str
-    first: datetime
-    last: datetime
-    count: int
-    event: str | None
-    outcome: Outcome
-    reason: Reason | None
-    run: str | None
-    lateness: float
-    rule: str | None = None
-    """The key that let it pass, as it was then."""
-
-
 # So many rows go into one statement; as a ledger's slices are as large, its text is mostly the same.
 TOGETHER = 250
 
@@ -128,9 +111,9 @@ class Slots(Part):
         """Let a routine go on from now, or `since`: what fell due until then stays past. NotFound."""
         now = stamp(self._clock())
         values = (stamp_or_none(since) or now, now, routine)
-        changes = (
-            "baseline = CASE WHEN paused = 1 THEN ? ELSE baseline END, forgiven = ?, paused = 0, paused_until = NULL"
-        )
+        # the baseline may be later than the end of the pause: it was edited or turned off in between
+        baseline = "CASE WHEN paused = 1 THEN max(baseline, ?) ELSE baseline END"
+        changes = f"baseline = {baseline}, forgiven = ?, paused = 0, paused_until = NULL"
         await self._change(routine, f"{changes}, paused_why = NULL WHERE name = ?", values)
 
     async def let_go(self) -> None:
@@ -163,7 +146,6 @@ class Slots(Part):
                 "INSERT INTO definition (hash, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
                 [(hash_, body) for body, hash_ in definitions.items()],
             )
-            _forget_the_future(connection, stamp(now))
             taken = _taken(connection, claims)
             runs = [
                 None if number in taken else _run_of(claim, definitions[claim.definition], now)
@@ -173,68 +155,6 @@ class Slots(Part):
             return runs
 
         return await self._db.write(work, durable=True)
-
-    async def account(
-        self,
-        routine: str,
-        *,
-        first: datetime,
-        last: datetime,
-        count: int,
-        outcome: Outcome,
-        reason: Reason,
-        rule: str | None = None,
-    ) -> None:
-        """Write down `count` slots from `first` to `last` that are not started.
-
-        To be told in the order they fell due: they join the row before them if that says the same, and a row takes
-        every moment between its first and its last. What is accounted for already is not counted again: the same
-        call twice changes nothing, and of a longer stretch only its new end is added.
-        """
-        now = stamp(self._clock())
-        told = (stamp(first), stamp(last), count)
-
-        def work(connection: sqlite3.Connection) -> None:
-            _forget_the_future(connection, now)
-            if new := _untold(connection, routine, *told):
-                _add(connection, routine, *new, (outcome, reason, rule))
-
-        await self._db.write(work, durable=True)
-
-    async def slots(
-        self, routine: str | None = None, *, since: datetime | None = None, limit: int = 50
-    ) -> list[SlotRow]:
-        """Return what became of the latest slots, newest first; `since`: of those that lie there or later."""
-        asked: dict[str, Row] = {}
-        if routine is not None:
-            asked["routine = ?"] = (routine,)
-        if since is not None:
-            asked["last >= ?"] = (stamp(since),)
-        rest = f"WHERE {' AND '.join(asked) or 'true'} ORDER BY last DESC, id DESC LIMIT ?"
-        values = (*(value for row in asked.values() for value in row), limit)
-        return await self._db.read(lambda connection: _slots_in(connection, rest, values))
-
-    async def slots_within(self, routine: str, first: datetime, until: datetime, *, limit: int = 50) -> list[SlotRow]:
-        """Return the rows that tell of any moment from `first` until before `until`, oldest first."""
-        rest = "WHERE routine = ? AND last >= ? AND first < ? ORDER BY last, id LIMIT ?"
-        values = (routine, stamp(first), stamp(until), limit)
-        return await self._db.read(lambda connection: _slots_in(connection, rest, values))
-
-    async def accounted_until(self, routine: str) -> datetime | None:
-        """Return the newest scheduled slot up to now that is accounted for.
-
-        A slot of the future is one from a time when the clock was wrong; it says nothing about today's.
-        """
-        now = stamp(self._clock())
-
-        def work(connection: sqlite3.Connection) -> int | None:
-            (newest,) = connection.execute(
-                "SELECT max(last) FROM slot WHERE routine = ? AND event IS NULL AND last <= ?", (routine, now)
-            ).fetchone()
-            return newest  # type: ignore[no-any-return]  # a row of sqlite3 is untyped
-
-        newest = await self._db.read(work)
-        return None if newest is None else moment(newest)
 
     async def run_of_event(self, routine: str, event: str) -> Run | None:
         """Return the run that an event started, if it did."""
@@ -263,27 +183,6 @@ def _states(connection: sqlite3.Connection) -> dict[str, RoutineState]:
             "SELECT name, schedule_key, baseline, paused, paused_until, paused_why, forgiven FROM routine"
         )
     }
-
-
-def _slots_in(connection: sqlite3.Connection, rest: str, values: Row) -> list[SlotRow]:
-    columns = "routine, first, last, count, event, outcome, reason, run_id, lateness, rule"
-    return [_slot_of(row) for row in connection.execute(f"SELECT {columns} FROM slot {rest}", values)]
-
-
-def _slot_of(row: Row) -> SlotRow:
-    routine, first, last, count, event, outcome, reason, run, lateness, rule = row
-    return SlotRow(
-        routine=routine,
-        first=moment(first),
-        last=moment(last),
-        count=count,
-        event=event,
-        outcome=Outcome(outcome),
-        reason=None if reason is None else Reason(reason),
-        run=run,
-        lateness=lateness,
-        rule=rule,
-    )
 
 
 def _run_of(claim: Claim, definition: str, now: datetime) -> Run:
@@ -343,17 +242,6 @@ def _insert(connection: sqlite3.Connection, into: str, rows: Sequence[Row]) -> N
         connection.execute(f"INSERT INTO {into} VALUES {marks}", [value for row in some for value in row])
 
 
-def _forget_the_future(connection: sqlite3.Connection, now: int) -> None:
-    """Drop rows that tell of slots still to come: they are accounted for anew, as far as they have passed.
-
-    A clock that had jumped to 2031 and was put right left them, and they would mute their routines until then.
-    """
-    # Named, because SQLite would rather walk through all that have no run than through the few that are yet to come.
-    connection.execute(
-        "DELETE FROM slot INDEXED BY slot_last WHERE last > ? AND run_id IS NULL AND event IS NULL", (now,)
-    )
-
-
 # Rows of one routine never overlap, so only the one that begins last before a slot can cover it.
 _COVERED = """
 WITH claim (number, routine, slot) AS (VALUES {})
@@ -390,43 +278,3 @@ def _taken(connection: sqlite3.Connection, claims: Sequence[Claim]) -> set[int]:
 _OF_EVENT = "SELECT 1 FROM slot WHERE routine = ? AND event = ?"
 # `+`: by the index of what is active, which is short
 _TOO_MANY = "SELECT 1 FROM run WHERE status IN ('queued', 'running', 'waiting') AND +routine = ? LIMIT 1 OFFSET ?"
-
-
-def _untold(
-    connection: sqlite3.Connection, routine: str, first: int, last: int, count: int
-) -> tuple[int, int, int] | None:
-    """Return what of a stretch of slots no row tells yet: it lies behind the rows that tell of the rest."""
-    until, told = connection.execute(
-        "SELECT max(last), total(CASE WHEN run_id IS NULL THEN count ELSE 0 END) FROM slot"
-        " WHERE routine = ? AND event IS NULL AND last >= ? AND first <= ?",
-        (routine, first, last),
-    ).fetchone()
-    if until is None:
-        return first, last, count
-    left = count - int(told)
-    if until >= last or left < 1:
-        return None
-    # Of several slots left only the last instant is known; the row begins right behind what was told.
-    return (last if left == 1 else until + 1), last, left
-
-
-def _add(
-    connection: sqlite3.Connection,
-    routine: str,
-    first: int,
-    last: int,
-    count: int,
-    told: tuple[Outcome, Reason, str | None],
-) -> None:
-    before = connection.execute(
-        "SELECT id, outcome, reason, rule, run_id FROM slot WHERE routine = ? AND event IS NULL AND first < ?"
-        " ORDER BY first DESC LIMIT 1",
-        (routine, first),
-    ).fetchone()
-    if before is not None and before[1:] == (*told, None):
-        connection.execute("UPDATE slot SET last = ?, count = count + ? WHERE id = ?", (last, count, before[0]))
-    else:
-        connection.execute(
-            "INSERT INTO slot (routine, first, last, count, outcome, reason, rule) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (routine, first, last, count, *told),
-        )

@@ -193,7 +193,7 @@ class RunRow(Table, table=True):
 
 
 class SlotRecord(Table, table=True):
-    """What became of a slot, or of several in a row that were not started; see slots.SlotRow."""
+    """What became of a slot, or of several in a row that were not started; see accounts.SlotRow."""
 
     __tablename__ = "slot"
     __table_args__ = (
@@ -215,6 +215,7 @@ class SlotRecord(Table, table=True):
     run_id: str | None = _column(Text, default=None, foreign_key="run.id", ondelete="SET NULL")
     lateness: float = _column(REAL, "0", default=0.0)
     rule: str | None = _column(Text, default=None)
+    ahead: int = _column(Integer, "0", default=0)
 
 
 class InputRow(Table, table=True):

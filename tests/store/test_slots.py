@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from math import ceil, floor
 
 import pytest
 
 from daemon.errors import NotFound
 from daemon.models import Outcome, Reason, Status
+from daemon.store.journal import Portion
 from tests.store.conftest import START, Clock, Ledger
 
 HOUR = timedelta(hours=1)
@@ -25,9 +27,26 @@ async def told(ledger: Ledger, routine: str = "daily") -> list[tuple[float, floa
     ]
 
 
-async def missed(ledger: Ledger, first: float, last: float, count: int, reason: Reason = Reason.DOWN) -> None:
+def hourly(after: datetime, before: datetime) -> Portion | None:
+    """Return the full hours between two moments."""
+    first, last = floor((after - START) / HOUR) + 1, ceil((before - START) / HOUR) - 1
+    return Portion(first=at(first), last=at(last), count=last - first + 1) if first <= last else None
+
+
+async def missed(
+    ledger: Ledger, first: float, last: float, count: int, reason: Reason = Reason.DOWN
+) -> list[tuple[float, float, int]]:
+    """Tell of slots that were not started; return what was new of them."""
     outcome = Outcome.MISSED if reason is Reason.DOWN else Outcome.SKIPPED
-    await ledger.journal.account("daily", first=at(first), last=at(last), count=count, outcome=outcome, reason=reason)
+    new = await ledger.journal.account(
+        "daily", first=at(first), last=at(last), count=count, outcome=outcome, reason=reason, between=hourly
+    )
+    return [((each.first - START) / HOUR, (each.last - START) / HOUR, each.count) for each in new]
+
+
+async def put_right(ledger: Ledger, kept: Portion | None = None) -> None:
+    """Take back what was told ahead of the clock; of a row that it stands in, `kept` remains."""
+    await ledger.journal.take_back(lambda row, baseline: kept)
 
 
 # --- baselines
@@ -189,6 +208,7 @@ async def test_a_clock_that_was_wrong_for_a_while_does_not_mute_a_routine(ledger
     await missed(ledger, 0, years - 1, years)
     await ledger.journal.open_slots([ledger.claim(slot=at(years))])
     clock.now = at(2)
+    await put_right(ledger)
     assert await ledger.journal.accounted_until("daily") == at(-3)
     await missed(ledger, -2, 1, 4)
     (run,) = await ledger.journal.open_slots([ledger.claim(slot=at(2))])
@@ -199,6 +219,41 @@ async def test_a_clock_that_was_wrong_for_a_while_does_not_mute_a_routine(ledger
         (2, 2, 1, "ran", None),
         (years, years, 1, "ran", None),
     ]
+
+
+async def test_what_is_told_of_a_stretch_is_told_around_what_is_told_already(ledger: Ledger, clock: Clock) -> None:
+    clock.turn(hours=20)
+    await ledger.journal.open_slots([ledger.claim(slot=at(hour)) for hour in (3, 4, 7)])
+    assert await missed(ledger, 1, 9, 9) == [(1, 2, 2), (5, 6, 2), (8, 9, 2)]
+    assert await missed(ledger, 1, 9, 9) == []
+    assert [row[:3] for row in await told(ledger)] == [(1, 2, 2), (3, 3, 1), (4, 4, 1), (5, 6, 2), (7, 7, 1), (8, 9, 2)]
+
+
+async def test_a_run_ahead_of_a_clock_that_was_put_back_tells_of_its_own_slot_only(
+    ledger: Ledger, clock: Clock
+) -> None:
+    clock.turn(hours=9)
+    await missed(ledger, 1, 5, 5)
+    await ledger.journal.open_slots([ledger.claim(slot=at(6))])
+    await missed(ledger, 7, 9, 3)
+    clock.now = at(3)
+    await put_right(ledger, Portion(first=at(1), last=at(2), count=2))
+    assert await told(ledger) == [(1, 2, 2, "missed", "down"), (6, 6, 1, "ran", None)]
+    clock.now = at(8)
+    assert await ledger.journal.accounted_until("daily") == at(2), "not the run of a time that was taken back"
+    assert await missed(ledger, 3, 8, 6) == [(3, 5, 3), (7, 8, 2)]
+    assert await ledger.journal.accounted_until("daily") == at(8)
+    assert [row[:3] for row in await told(ledger)] == [(1, 5, 5), (6, 6, 1), (7, 8, 2)]
+
+
+async def test_a_row_does_not_go_on_over_a_new_baseline(ledger: Ledger, clock: Clock) -> None:
+    await ledger.journal.set_baselines({"daily": "1"})
+    clock.now = at(5)
+    await missed(ledger, 1, 4, 4)
+    await ledger.journal.set_baselines({"daily": "2"})
+    clock.now = at(9)
+    await missed(ledger, 8, 9, 2)
+    assert [row[:3] for row in await told(ledger)] == [(1, 4, 4), (8, 9, 2)]
 
 
 async def test_a_run_whose_gate_was_closed_makes_its_slot_skipped(ledger: Ledger) -> None:
