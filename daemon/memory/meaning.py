@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
-from daemon.memory import vectors
+from daemon.memory import pgvector, vectors
 from daemon.memory.embedders import Embedder, EmbedderFailed
 from daemon.memory.shelf import Shelf
 from daemon.models import Json
@@ -40,6 +40,11 @@ class Meaning:
         self.patience = patience
         self._now = now or (lambda: asyncio.get_running_loop().time())
         self._signs: dict[int, int] | None = None
+        """What is known, by its signs; None before it was read."""
+        self._in_server = False
+        """The server compares: nothing is read but whether anything is known."""
+        self._news = 0
+        """Of what processes on a server have embedded, the last that we know of."""
         self._late = 0
         self._pause = PAUSE
         self._closed_until = 0.0
@@ -56,11 +61,20 @@ class Meaning:
     async def load(self, shelf: Shelf) -> None:
         """Read what is known already; before that, words alone decide."""
         name = self.embedder.name
-        self._signs = await shelf.read(lambda connection: vectors.all_signs(connection, name))
+        if shelf.shared:
+            self._in_server = await shelf.write(pgvector.prepare)
+            while self._in_server and await shelf.write(lambda connection: vectors.fill(connection, name)):
+                pass
 
-    async def of(self, question: str) -> vectors.Meant | None:
+        def work(connection: sqlite3.Connection) -> tuple[int, dict[int, int]]:
+            last = vectors.last_news(connection, name) if shelf.shared else 0
+            return last, {} if self._in_server else vectors.all_signs(connection, name)
+
+        self._news, self._signs = await shelf.read(work)
+
+    async def of(self, question: str, shelf: Shelf) -> vectors.Meant | None:
         """Return what a question means; None if that cannot be had at once."""
-        if not self._signs or not question.strip() or self.rests:
+        if self._signs is None or not question.strip() or self.rests or not await self._knows_any(shelf):
             return None
         try:
             async with asyncio.timeout(self.patience):
@@ -73,7 +87,28 @@ class Meaning:
         except EmbedderFailed:
             return None
         self._late = 0
-        return vectors.Meant(self.embedder.name, vector, self._signs)
+        return vectors.Meant(self.embedder.name, vector, None if self._in_server else self._signs)
+
+    async def _knows_any(self, shelf: Shelf) -> bool:
+        """Tell whether there is anything to compare with; on a server, learn first what other processes know."""
+        assert self._signs is not None  # noqa: S101  of() looked
+        if not shelf.shared:
+            return bool(self._signs)
+        name, since = self.embedder.name, self._news
+
+        def work(connection: sqlite3.Connection) -> tuple[bool, bool, tuple[int, dict[int, int]]]:
+            in_server = pgvector.compares(connection)
+            news = (since, dict[int, int]()) if in_server else vectors.news(connection, name, since)
+            return in_server, vectors.knows_any(connection, name), news
+
+        there, any_, (last, fresh) = await shelf.read(work)
+        if self._in_server and not there:  # somebody has taken the extension away
+            await self.load(shelf)
+            return any_
+        self._in_server = there
+        self._news = max(self._news, last)
+        self._signs.update(fresh)
+        return any_
 
     async def backfill(self, shelf: Shelf) -> None:
         """Embed what is not embedded yet, until nothing is left; EmbedderFailed."""
@@ -90,17 +125,18 @@ class Meaning:
         self._done = max(self._done, top - 1)
 
     async def _keep(self, shelf: Shelf, found: Mapping[_Text, list[float]]) -> None:
-        name = self.embedder.name
+        name, shared = self.embedder.name, shelf.shared
 
         def work(connection: sqlite3.Connection) -> dict[int, list[float]]:
             # what was changed or forgotten while it was being embedded is gone, or waits for another turn
             fresh = {text.id: vector for text, vector in found.items() if _text_of(connection, text.id) == text}
-            vectors.put(connection, name, fresh)
+            vectors.put(connection, name, fresh, in_server=shared and pgvector.compares(connection))
             return fresh
 
-        for id_, vector in (await shelf.write(work)).items():
+        kept = await shelf.write(work)
+        if not self._in_server:
             assert self._signs is not None  # noqa: S101  loaded before anything is embedded
-            self._signs[id_] = vectors.signs(vector)
+            self._signs.update({id_: vectors.signs(vector) for id_, vector in kept.items()})
 
     async def _embedded(self, texts: list[str]) -> list[list[float]]:
         """Return unit vectors; an embedder that fails is left alone for a while."""
@@ -122,9 +158,14 @@ class Meaning:
             log.warning("memory.embedder_left_alone", embedder=self.embedder.name, error=why)
         self.fault = why
 
-    def describe(self) -> Json:
-        """Return how it is."""
-        return {"name": self.embedder.name, "known": len(self._signs or ()), "fault": self.fault}
+    def describe(self, embedded: Mapping[str, int]) -> Json:
+        """Return how it is; of each model, so many texts are embedded."""
+        return {
+            "name": self.embedder.name,
+            "known": embedded.get(self.embedder.name, 0) if self._signs is not None else 0,
+            "compared": "by the server" if self._in_server else "here",
+            "fault": self.fault,
+        }
 
     async def close(self) -> None:
         await self.embedder.close()

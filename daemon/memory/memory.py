@@ -211,7 +211,7 @@ class Memory:
         """Return what becomes of the hits, in the same look at the database."""
         from daemon.memory.retrieve import search
 
-        meant = await self.meaning.of(query) if self.meaning else None
+        meant = await self.meaning.of(query, self.shelf) if self.meaning else None
         now = self._clock().astimezone(self._zone())
         per_run, per_routine = caps
 
@@ -294,9 +294,8 @@ class Memory:
 
     async def stats(self) -> Json:
         """Return how much there is of everything, and how far the index is."""
-        return await self.shelf.read(lambda connection: stats.counts(connection)) | {
-            "embedder": self.meaning.describe() if self.meaning else None
-        }
+        counts = await self.shelf.read(lambda connection: stats.counts(connection))
+        return counts | {"embedder": self.meaning.describe(counts["embedded"]) if self.meaning else None}
 
 
 def item_of(row: rows.Item) -> Item:

@@ -91,7 +91,7 @@ def search(
         for (exact,) in connection.execute("SELECT -id FROM memory_item WHERE key = ?", (key,)):
             scores.setdefault(exact, 0.0)
         if meant:
-            for near in vectors.nearest(meant):
+            for near in vectors.nearest(connection, meant):
                 scores.setdefault(near, 0.0)
     candidates = [text for text in by_ids(connection, scores).values() if not exclude_run or text.run_id != exclude_run]
     if not candidates:

@@ -36,6 +36,11 @@ class Shelf:
         self.behind = asyncio.Event()
         """Something is left to index."""
 
+    @property
+    def shared(self) -> bool:
+        """Whether other processes write to the same database."""
+        return self._db.shared
+
     async def begin(self) -> None:
         """Make the index one that others may write to; what is missing in it is made by `refresh`."""
         if await self.write(index.begin):

@@ -3,6 +3,8 @@
 Theory of operation. To compare a question with every vector in full takes numpy or a second; so each vector is kept
 twice. Its signs alone, one bit per dimension, are compared with all others by counting the bits that differ: a tenth of
 a microsecond each. The few hundred nearest by signs are then compared in full. Nothing of this needs more than Python.
+
+A server that can compare vectors does both (pgvector.py). One that cannot tells each process what others have embedded.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import sqlite3
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from operator import mul
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from daemon.memory import pgvector
 
 # So many are compared by their signs; in a bigger store the newest ones. 30 ms, and some 50 MB with 1,024 dimensions.
 MOST = 200_000
@@ -26,7 +30,8 @@ class Meant(NamedTuple):
 
     model: str
     vector: Sequence[float]
-    signs: Mapping[int, int]
+    signs: Mapping[int, int] | None
+    """None: the server compares."""
 
 
 def unit(vector: Sequence[float]) -> list[float]:
@@ -49,8 +54,10 @@ def unpack(blob: bytes) -> tuple[float, ...]:
     return struct.unpack(f"<{len(blob) // 2}e", blob)
 
 
-def put(connection: sqlite3.Connection, model: str, vectors: Mapping[int, Sequence[float]]) -> None:
-    """Keep unit vectors by the id of their text."""
+def put(
+    connection: sqlite3.Connection, model: str, vectors: Mapping[int, Sequence[float]], *, in_server: bool = False
+) -> None:
+    """Keep unit vectors by the id of their text; `in_server`, where the server compares them too."""
     connection.executemany(
         "INSERT INTO memory_embedding (model, id, signs, vector) VALUES (?, ?, ?, ?) ON CONFLICT (model, id)"
         " DO UPDATE SET signs = excluded.signs, vector = excluded.vector",
@@ -59,6 +66,15 @@ def put(connection: sqlite3.Connection, model: str, vectors: Mapping[int, Sequen
             for id_, vector in vectors.items()
         ],
     )
+    if in_server:
+        pgvector.put(connection, model, {id_: unpack(pack(vector)) for id_, vector in vectors.items()})
+
+
+def fill(connection: Any, model: str) -> bool:
+    """Let the server know some vectors that were kept before it could compare; tell whether there were any."""
+    rows = pgvector.lacking(connection, model)
+    pgvector.put(connection, model, {id_: unpack(blob) for id_, blob in rows.items()})
+    return bool(rows)
 
 
 def drop(connection: sqlite3.Connection, ids: Iterable[int]) -> None:
@@ -90,15 +106,45 @@ def all_signs(connection: sqlite3.Connection, model: str) -> dict[int, int]:
     return {id_: int.from_bytes(blob, "big") for id_, blob in rows}
 
 
-def nearest(meant: Meant) -> list[int]:
-    """Return the ids of the texts that are nearest to the question by their signs."""
+# Where a server is shared, the signs that any process has written since; what a text means may be known anew.
+_NEWS = """
+SELECT n.seq, e.id, e.signs FROM memory_embedding_news n JOIN memory_embedding e ON e.model = n.model AND e.id = n.id
+WHERE n.model = ? AND n.seq > ? ORDER BY n.seq
+"""
+_LAST_NEWS = "SELECT coalesce(max(seq), 0) FROM memory_embedding_news WHERE model = ?"
+
+
+def last_news(connection: Any, model: str) -> int:
+    """Return the number of what was embedded last, by whichever process."""
+    (last,) = connection.execute(_LAST_NEWS, (model,)).fetchone()
+    return int(last)
+
+
+def news(connection: Any, model: str, since: int) -> tuple[int, dict[int, int]]:
+    """Return the signs of what was embedded after that number, and the number of the last of them."""
+    rows = list(connection.execute(_NEWS, (model, since)))
+    return max([since, *(seq for seq, _, _ in rows)]), {id_: int.from_bytes(blob, "big") for _, id_, blob in rows}
+
+
+def knows_any(connection: sqlite3.Connection, model: str) -> bool:
+    """Tell whether anything was embedded by this model."""
+    return connection.execute("SELECT 1 FROM memory_embedding WHERE model = ? LIMIT 1", (model,)).fetchone() is not None
+
+
+def nearest(connection: sqlite3.Connection, meant: Meant) -> list[int]:
+    """Return the ids of the texts that are nearest to the question; here, by their signs."""
+    if meant.signs is None:
+        return pgvector.nearest(connection, meant.model, meant.vector, NEAREST)
     wanted = signs(meant.vector)
     found = meant.signs
-    return heapq.nsmallest(NEAREST, found, key=lambda id_: (found[id_] ^ wanted).bit_count())
+    # a copy: what is embedded meanwhile comes in from another thread
+    return heapq.nsmallest(NEAREST, list(found), key=lambda id_: (found[id_] ^ wanted).bit_count())
 
 
 def cosines(connection: sqlite3.Connection, meant: Meant, ids: Iterable[int]) -> dict[int, float]:
     """Return how near these texts are to the question, those whose meaning is known."""
+    if meant.signs is None:
+        return pgvector.cosines(connection, meant.model, meant.vector, ids)
     numbers = list(ids)
     marks = ", ".join("?" * len(numbers))
     rows = connection.execute(

@@ -425,3 +425,4 @@ class WorkerRow(Table, table=True):
     running: int = _column(Long, "0", default=0)
     capacity: int = _column(Long, "0", default=0)
     leads: int = _column(Long, "0", default=0)
+    has: str = _column(Text, "'{}'", default="{}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from daemon.memory import Memory, Segment, fulltext
 from daemon.models import SegmentType
 from daemon.store.database import Database
 from daemon.store.opening import open_database
+from tests.postgres import Server, make_template
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)  # a Monday
 
@@ -94,13 +95,35 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.fixture(scope="session")
+def vectors_server() -> Iterator[Server]:
+    """A PostgreSQL server that has pgvector, with a database of our tables to be copied."""
+    server = Server(vectors=True)
+    try:
+        server.template = make_template(server, vectors=True)
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def vectors_url(vectors_server: Server) -> Iterator[str]:
+    """The URL of a database on it, with our tables and nothing in them."""
+    name = vectors_server.lend()
+    yield vectors_server.url(name)
+    vectors_server.take_back(name)
+
+
+PLACES = {"postgresql": "postgres_url", "pgvector": "vectors_url"}
 # What is remembered is found wherever it is kept: every test that asks for a library or a memory runs on both.
 in_a_file = pytest.mark.parametrize("library", ["sqlite"], indirect=True)
+# Vectors are compared in three ways: in this process, in this process for what others have written too, by the server.
+by_meaning = pytest.mark.parametrize("library", ["sqlite", *PLACES], indirect=True)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def library(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Library]:
-    url = "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    url = request.getfixturevalue(PLACES[request.param]) if request.param in PLACES else ""
     database = await open_database(tmp_path / "agentd.db", url)
     library = Library(database, clock)
     await library.memory.open()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import sqlite3
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +16,9 @@ from daemon.memory.embedders import Embedder, EmbedderFailed
 from daemon.memory.embedders.openai_compatible import OpenAICompatible
 from daemon.memory.keeper import Keeper
 from daemon.memory.meaning import LATE, LONGEST_PAUSE, PATIENCE, PAUSE, Meaning
+from daemon.store.opening import open_database
 from tests.fakes.embeddings import FakeEmbeddings
-from tests.memory.conftest import Library
+from tests.memory.conftest import Library, by_meaning
 
 BUSY = 30.0  # seconds: a question waits that long for a server which answers, however busy the machine is
 
@@ -65,6 +68,7 @@ async def some(library: Library) -> None:
     await backfill(library)
 
 
+@by_meaning
 async def test_a_text_is_found_by_its_meaning_where_no_word_is_shared(meant: Library) -> None:
     await some(meant)
     assert await meant.found("whose vehicle?", 1) == ["The automobile is in the garage."]
@@ -74,12 +78,14 @@ async def test_a_text_is_found_by_its_meaning_where_no_word_is_shared(meant: Lib
     assert hit.why["meaning"] > 0
 
 
+@by_meaning
 async def test_words_still_count_for_more(meant: Library) -> None:
     await meant.run("01A", "The walrus ate the vehicle manual.", "An automobile.", *(f"filler {n}" for n in range(20)))
     await backfill(meant)
     assert await meant.found("vehicle manual of the walrus", 1) == ["The walrus ate the vehicle manual."]
 
 
+@by_meaning
 async def test_texts_are_embedded_in_the_background_newest_first_and_once(
     meant: Library, server: FakeEmbeddings
 ) -> None:
@@ -97,6 +103,7 @@ async def test_texts_are_embedded_in_the_background_newest_first_and_once(
     assert server.keys == ["key-of-the-test"] * len(server.keys)
 
 
+@by_meaning
 async def test_what_is_known_outlives_a_restart_and_another_model_begins_anew(
     meant: Library, server: FakeEmbeddings
 ) -> None:
@@ -105,7 +112,7 @@ async def test_what_is_known_outlives_a_restart_and_another_model_begins_anew(
     again = Meaning(OpenAICompatible(base_url=f"{server.url}/v1", model="m"), patience=BUSY)
     await again.backfill(meant.memory.shelf)
     assert len(server.asked) == before
-    assert await again.of("car") is not None
+    assert await again.of("car", meant.memory.shelf) is not None
     other = Meaning(OpenAICompatible(base_url=f"{server.url}/v1", model="other"))
     await other.backfill(meant.memory.shelf)
     assert sorted(server.asked[-before:]) == sorted(server.asked[:before])
@@ -113,6 +120,7 @@ async def test_what_is_known_outlives_a_restart_and_another_model_begins_anew(
         await each.close()
 
 
+@by_meaning
 async def test_what_changes_is_embedded_anew_and_what_goes_leaves_no_vector(meant: Library) -> None:
     await some(meant)
     await meant.memory.store("house:physician", "The hound is called Rex")
@@ -150,6 +158,7 @@ async def test_an_embedder_that_fails_is_left_alone_for_a_while(
     assert meaning(meant).fault is None
 
 
+@by_meaning
 async def test_an_embedder_that_does_not_answer_delays_a_few_questions_a_little_and_then_none(
     meant: Library, server: FakeEmbeddings
 ) -> None:
@@ -179,6 +188,7 @@ async def test_a_server_that_is_gone_is_no_reason_to_fail_and_its_return_is_noti
     assert "The hound barks." in await meant.found("dog", 2)
 
 
+@by_meaning
 async def test_the_keeper_embeds_what_comes_in(meant: Library, server: FakeEmbeddings) -> None:
     keeping = asyncio.create_task(Keeper(meant.memory, clock=meant.clock).run())
     await meant.run("01A", "The automobile is in the garage.")
@@ -218,6 +228,7 @@ async def test_a_useless_answer_is_a_failure(library: Library, answer: list[list
     assert odd.rests > 0
 
 
+@by_meaning
 async def test_vectors_of_another_length_are_not_compared(library: Library) -> None:
     await library.run("01A", "some text")
     library.memory.meaning = Meaning(Odd([[1.0, 0.0]], [[1.0, 0.0, 0.0]]))
@@ -230,7 +241,7 @@ def test_the_nearest_by_signs_hold_the_nearest_of_all() -> None:
     texts = {n: vectors.unit([chance.gauss(0, 1) for _ in range(384)]) for n in range(2_000)}
     question = vectors.unit([a + 0.8 * chance.gauss(0, 0.05) for a in texts[1234]])
     meant = vectors.Meant("m", question, {n: vectors.signs(vector) for n, vector in texts.items()})
-    near = vectors.nearest(meant)
+    near = vectors.nearest(sqlite3.connect(":memory:"), meant)
     assert len(near) == vectors.NEAREST
     best = sorted(texts, key=lambda n: -sum(a * b for a, b in zip(question, texts[n], strict=True)))[:10]
     assert near[0] == best[0] == 1234
@@ -241,3 +252,116 @@ def test_a_vector_keeps_its_direction_in_a_row() -> None:
     vector = vectors.unit([3.0, -4.0, 0.001, 12.0])
     kept = vectors.unpack(vectors.pack(vector))
     assert sum(a * b for a, b in zip(vector, kept, strict=True)) == pytest.approx(1.0, abs=1e-3)
+
+
+def vector(chance: random.Random, size: int = 16) -> list[float]:
+    return [chance.gauss(0, 1) for _ in range(size)]
+
+
+class Drawn(Embedder):
+    """An embedder to whom a text means what a lot says that the text itself draws."""
+
+    name = "drawn"
+
+    def __init__(self, size: int = 16) -> None:
+        self.size = size
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        return [vector(random.Random(text.rpartition(": ")[2]), self.size) for text in texts]
+
+
+@by_meaning
+@pytest.mark.parametrize("size", [16, 2_500])
+async def test_what_is_found_and_in_which_order_does_not_depend_on_who_compares(
+    library: Library, tmp_path: Path, size: int
+) -> None:
+    alone = Library(await open_database(tmp_path / "alone.db", ""), library.clock)
+    await alone.memory.open()
+    for each in (library, alone):
+        each.memory.meaning = Meaning(Drawn(size))
+        for n in range(30):
+            await each.run(f"01{n:02}", f"the walrus number {n} sleeps", f"a fish called {n * n}", routine=f"r{n}")
+        await each.memory.store("house", "a walrus lives here")
+        await each.memory.meaning.backfill(each.memory.shelf)
+    for question in ("where is the walrus?", "fish", "number 7", "nothing of all this", "a fish called 49"):
+        here, there = [await each.memory.search(question, 10) for each in (alone, library)]
+        assert [hit.text.text for hit in here] == [hit.text.text for hit in there]
+        assert [hit.relevance for hit in here] == pytest.approx([hit.relevance for hit in there], abs=1e-3)
+        assert [dict(hit.why) for hit in here] == [pytest.approx(dict(hit.why), abs=1e-3) for hit in there]
+    await alone.db.close()
+
+
+@by_meaning
+async def test_the_one_that_is_meant_is_found_among_thousands(library: Library) -> None:
+    library.memory.meaning = meaning = Meaning(Drawn())
+    for n in range(60):
+        await library.run(f"01{n:02}", *(f"w{n}x{m}" for m in range(50)), routine=f"r{n}")
+    await meaning.backfill(library.memory.shelf)
+    meant = vectors.Meant("drawn", vectors.unit(vector(random.Random("w7x7"))), None)
+    asked = await meaning.of("w7x7", library.memory.shelf)
+    assert asked
+    assert asked.vector == pytest.approx(meant.vector)
+    near = await library.db.read(lambda connection: vectors.nearest(connection, asked))
+    assert len(near) == vectors.NEAREST
+    cosines = await library.db.read(lambda connection: vectors.cosines(connection, asked, near))
+    assert max(cosines, key=lambda id_: cosines[id_]) == near[0]
+    assert cosines[near[0]] == pytest.approx(1.0, abs=1e-3)
+
+
+on_a_server = pytest.mark.parametrize("library", ["postgresql", "pgvector"], indirect=True)
+
+
+@on_a_server
+async def test_what_one_process_embeds_another_finds_by_its_meaning(
+    meant: Library, server: FakeEmbeddings, tmp_path: Path
+) -> None:
+    other = Library(await open_database(tmp_path / "other.db", getattr(meant.db, "url", "")), meant.clock)
+    embedder = OpenAICompatible(base_url=f"{server.url}/v1", model="m", api_key="key-of-the-test")
+    other.memory = Memory(other.db, clock=other.clock, meaning=Meaning(embedder, patience=BUSY))
+    await other.memory.open()
+    await meaning(other).load(other.memory.shelf)  # nothing yet
+    assert await other.found("vehicle", 1) == []
+    await some(meant)
+    assert await other.found("whose vehicle?", 1) == ["The automobile is in the garage."]
+    await meant.memory.store("house:physician", "The hound is called Rex")
+    await backfill(meant)
+    assert "The hound is called Rex" in await other.found("dog", 2)
+    await meant.memory.forget("house:physician")
+    assert "The hound is called Rex" not in await other.found("dog", 2)
+    assert (await other.memory.stats())["embedder"]["known"] == 3
+    await other.memory.close()
+    await other.db.close()
+
+
+@pytest.mark.parametrize("library", ["pgvector"], indirect=True)
+async def test_a_server_knows_what_was_embedded_before_it_could_compare_and_goes_on_without_when_it_cannot(
+    meant: Library,
+) -> None:
+    await some(meant)
+    told = (await meant.memory.stats())["embedder"]
+    assert (told["known"], told["compared"]) == (4, "by the server")
+
+    async def do(*statements: str) -> None:
+        await meant.db.write(lambda connection: [connection.control(each) for each in statements])  # type: ignore[attr-defined]
+
+    await do(
+        "DROP TABLE memory_meaning", "DROP EXTENSION vector CASCADE", "DROP FUNCTION agentd_meaning_changed CASCADE"
+    )
+    await do(  # as where somebody may not have extensions
+        "CREATE FUNCTION no() RETURNS event_trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE insufficient_privilege USING MESSAGE = 'permission denied to create extension'; END $$",
+        "CREATE EVENT TRIGGER no ON ddl_command_start WHEN TAG IN ('CREATE EXTENSION') EXECUTE FUNCTION no()",
+    )
+    assert await meant.found("whose vehicle?", 1) == ["The automobile is in the garage."]
+    assert (await meant.memory.stats())["embedder"]["compared"] == "here"
+    await meant.memory.store("house:dog", "The hound is called Rex")
+    await backfill(meant)
+    assert "The hound is called Rex" in await meant.found("dog", 2)
+
+    await do("DROP EVENT TRIGGER no", "DROP FUNCTION no")
+    await meaning(meant).load(meant.memory.shelf)
+    assert (await meant.memory.stats())["embedder"]["compared"] == "by the server"
+    assert await meant.found("whose vehicle?", 1) == ["The automobile is in the garage."]
+    assert "The hound is called Rex" in await meant.found("dog", 2)
+    rows = await meant.db.read(lambda each: each.execute("SELECT count(*) FROM memory_meaning").fetchone())
+    assert rows == (5,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import sqlalchemy.exc
@@ -73,6 +73,13 @@ class _Number(Loader):
 
 class Connection:
     """One connection, outside of any transaction until BEGIN is said."""
+
+    refused: ClassVar = (
+        psycopg.errors.InsufficientPrivilege,
+        psycopg.errors.FeatureNotSupported,
+        psycopg.errors.UndefinedFile,
+    )
+    """What `control` raises where the server has not, or will not give us, what is asked for."""
 
     def __init__(self, core: CoreConnection, driver: _Wire) -> None:
         self._core = core
