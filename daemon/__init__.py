@@ -11,7 +11,7 @@ routines/       one routine file as a value; what changed between two folders of
 watching/       files that come to rest in watched folders
 due.py          what becomes of a slot, decided from values
 why.py          why a slot ran or did not, in one sentence
-almanac.py      what routines mean on this machine
+almanac.py      what routines mean on this machine; needs.py which machines have what a run needs
 ledger.py       slots settled and claimed in the journal, each once
 occasions.py    what else starts a run: a person, a file, a webhook, the end of another
 hindrances.py   what keeps a slot from starting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from fnmatch import fnmatchcase
 
 from daemon.definitions import parse_duration
@@ -37,14 +38,19 @@ class Almanac:
 
     def may_live_here(self, routine: Routine) -> bool:
         """Tell whether a routine is for this host, by its full name or by the name before the first dot."""
-        globs, names = routine.trigger.machines, {self._host.lower(), self._host.lower().partition(".")[0]}
-        return not globs or any(fnmatchcase(name, glob.lower()) for glob in globs for name in names)
+        return named(routine.trigger.machines, self._host)
 
     def elsewhere(self, routine: Routine) -> str:
         """Return why a routine does not start on this machine; empty if it does."""
         if self.is_here(routine):
             return ""
         return f"not on this machine: {self._host} is none of {', '.join(routine.trigger.machines)}"
+
+
+def named(globs: Collection[str], host: str) -> bool:
+    """Tell whether these globs name a host, by its full name or by the name before the first dot; none name all."""
+    names = {host.lower(), host.lower().partition(".")[0]}
+    return not globs or any(fnmatchcase(name, glob.lower()) for glob in globs for name in names)
 
 
 def schedule_of(routine: Routine, *, zone: str, machine: str = "") -> Schedule:

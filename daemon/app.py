@@ -20,6 +20,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from daemon import __version__
+from daemon.almanac import named
 from daemon.approvals import Approvals, Remembered
 from daemon.chain import Providers
 from daemon.clock import Clock, SystemClock, host_zone
@@ -40,6 +41,7 @@ from daemon.memory import Memory
 from daemon.metrics import Metrics
 from daemon.models import Json, Run, Status, new_id
 from daemon.money import Purse, priced
+from daemon.needs import having, nobody_has
 from daemon.outages import Outages
 from daemon.places import OVERLAY
 from daemon.policy import Policy
@@ -159,7 +161,7 @@ class App:
         try:
             workspace = _workspace(place)
             app._open_log()
-            app.own_tools = own.load(config)
+            app.own_tools = own.load(config, sources=app._sources)
             app.policy = app._read_policy(config)
             secret = config.hooks_secret()
             app.targets = app._read_targets(config)
@@ -498,10 +500,31 @@ class App:
 
         here = kind == "worker" or self.config.executor.here
         url = self.config.store_url(self.place.env)
-        more = {"when_moved": self._moved, "when_paused": self._paused}
+        more = {"when_moved": self._moved, "when_paused": self._paused, "has": self._has}
         self.fleet = Fleet(self, url, kind=kind, lives=here, lead=lead, **more)  # type: ignore[arg-type]
         await self.fleet.join()
         return self.fleet
+
+    @cached_property
+    def _sources(self) -> dict[str, str]:
+        """The file or package that each tool of the user's own comes from."""
+        return {}
+
+    def _has(self) -> Json:
+        """Return what runs may need that this process has."""
+        bound = self.config.tools.machines
+        host = os.uname().nodename
+        absent = {name for name, source in self._sources.items() if not named(bound.get(source, ()), host)}
+        return having(self.config, self.registry.names(), absent=absent, host=host)
+
+    async def _waits_for(self, runs: Sequence[Run]) -> dict[str, str]:
+        """Say of queued runs what they wait for that no process has which lives runs."""
+        queued = [run for run in runs if run.status is Status.QUEUED and not run.not_before]
+        if not self.fleet or not queued:
+            return {}
+        there = [each for each in await self.journal.workers() if each.silent < self.journal.lease]
+        found = {run.id: nobody_has(await self.host.routine_of(run), there) for run in queued}
+        return {run: words for run, words in found.items() if words}
 
     def _moved(self, run: Run) -> None:
         """Hear that a run which lives elsewhere waits for a person, or has ended."""
@@ -613,6 +636,7 @@ class App:
             purse=self.purse,
             approvals=self.approvals,
             talk=self.talk,
+            waits_for=self._waits_for,
             forgetting=Forgetting(self.memory, clock=self.clock.now, out_of_reach=self._out_of_reach()),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,8 @@ def _cassette(run: str, state: Callable[[], Path], config: Callable[[], Config |
     found, place = config(), state()
     workspace = found.workspace_path(place) if found else place / "workspace"
     language = found.agent.language if found else "en"
-    return asyncio.run(recorded(journal_at(place), run, workspace=str(workspace), language=language))
+    journal = journal_at(place, found.store_url(os.environ) if found else "")
+    return asyncio.run(recorded(journal, run, workspace=str(workspace), language=language))
 
 
 def _text(path: Path) -> str:

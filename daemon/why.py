@@ -64,6 +64,8 @@ class Question:
     """Of the row that has one."""
     held: bool = False
     """It is held back until a rehearsal was approved."""
+    waits_for: str = ""
+    """What the run waits for that no machine has, in words."""
     elsewhere: str = ""
     """Why the routine is not for this machine, if it is not."""
 
@@ -116,7 +118,7 @@ def _from_row(q: Question, row: SlotRow) -> Because:
             rule, text = _skipped(q, row, slot)
         case Outcome.MISSED:
             rule, text = _missed(q, row, slot)
-    run = f"; {_told(q.run)}" if q.run and row.outcome is not Outcome.SKIPPED else ""
+    run = f"; {_told(q.run, q.waits_for)}" if q.run and row.outcome is not Outcome.SKIPPED else ""
     return Because(
         slot=slot,
         outcome=row.outcome.value,
@@ -132,8 +134,10 @@ def _slot_in(q: Question) -> datetime:
     return slot if slot and slot < q.until else q.first
 
 
-def _told(run: Run) -> str:
+def _told(run: Run, waits_for: str) -> str:
     name, status = f"run {run.id[-8:]}", run.status
+    if waits_for:
+        return f"{name} {waits_for}"
     if status is Status.QUEUED and run.not_before:
         return f"{name} waits for its time"
     told = {Status.QUEUED: "waits for room", Status.RUNNING: "is under way", Status.WAITING: "waits for an approval"}
@@ -222,7 +226,7 @@ def _drawn(q: Question, number: int, slot: datetime) -> str:
 def _from_event(q: Question, row: SlotRow) -> Because:
     trigger = q.run.trigger if q.run else ""
     by = STARTED_BY.get(trigger, f"by its trigger {trigger}" if trigger else "by an event")
-    told = f"; {_told(q.run)}" if q.run else ""
+    told = f"; {_told(q.run, q.waits_for)}" if q.run else ""
     schedule = q.schedule
     apart = ", not by its schedule" if schedule.cron or schedule.every or schedule.at else ""
     return Because(

@@ -24,7 +24,7 @@ FLOORS = (
     "delivery functions injection memory policy providers routines sandbox skills",
     "almanac hindrances patience rehearsed",
     "archive chain digest forget ledger mcp mirror money overlay outages recollection summary tools traces upkeep why",
-    "agent",
+    "agent needs",
     "approvals gather intercept pictures screen",
     "run",
     "replay talk",

@@ -37,6 +37,13 @@ async def test_a_daemon_on_a_server_is_killed_goes_on_and_knows_everything_again
     assert "walrus" in (await home.agentctl("memory", "search", "where is the walrus?")).out
     assert "each follows from the one before it" in (await home.agentctl("audit", "--verify")).out
 
+    assert await home.stop() == 0
+    for verb in (("replay", run), ("policy", "backtest", "policy.toml"), ("policy", "suggest", "work")):
+        told = await home.agentd(*verb)
+        assert told.code == 0, (verb, told.err)
+    assert '"tee"' in told.out
+    await home.start()
+
     forgotten = await home.agentctl("memory", "forget", "--run", run, "--yes")
     assert forgotten.code == 0, forgotten.err
     assert "walrus" not in (await home.agentctl("memory", "search", "walrus")).out

@@ -340,6 +340,8 @@ class McpConfig(Table):
     """Likewise an environment variable."""
     timeout: SomeDuration = timedelta(minutes=1)
     """For one call."""
+    machines: Items[Name] = ()
+    """With workers: the hosts that have it, as globs; only they live runs of routines that name its tools."""
 
 
 class ToolsConfig(Table):
@@ -349,6 +351,8 @@ class ToolsConfig(Table):
     """Files of the folder `tools` beside this file; the public functions of each are tools."""
     packages: Items[Name] = ()
     """Entry points of the group agentd.tools, by name, of packages that are installed."""
+    machines: dict[str, Items[Name]] = Field(default_factory=dict)
+    """With workers: hosts that have what a file or package needs, as globs; only they live runs that name its tools."""
 
 
 class SearchConfig(Table):

@@ -73,6 +73,9 @@ def status(call: Call) -> int:
     if told["active"]:
         out.title("Under way")
         out.table(["", "", ""], [_active_row(run, today, told["waiting"]) for run in told["active"]])
+        for run in told["active"]:
+            if waits := told.get("stranded", {}).get(run["id"]):
+                out.say(out.paint(f"  {out.safe(run['routine'])}  {short(run['id'])} {out.safe(waits)}", RED))
     if told["next"]:
         out.title("Next")
         out.table(["", ""], [(f"  {each['routine']}", when(each["at"], today)) for each in told["next"]], signs=False)

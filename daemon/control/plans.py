@@ -56,6 +56,8 @@ async def why(surface: Surface, *, name: str, at: str | None = None) -> WhyView:
     until = first + (timedelta(seconds=1) if first.second or first.microsecond else timedelta(minutes=1))
     rows = await journal.slots_within(name, first, until)
     run_id = next((row.run for row in rows if row.run), None)
+    run = await journal.get(run_id) if run_id else None
+    waits_for = await surface.waits_for([run]) if run and surface.waits_for else {}
     after = [row for row in await journal.slots_within(name, until, now, limit=20) if row.event is None]
     because = explain(
         Question(
@@ -67,7 +69,8 @@ async def why(surface: Surface, *, name: str, at: str | None = None) -> WhyView:
             now=now,
             rows=rows,
             following=after[0] if after else None,
-            run=await journal.get(run_id) if run_id else None,
+            run=run,
+            waits_for=waits_for.get(run_id or "", ""),
             elsewhere=surface.elsewhere(routine),
             held=name in surface.engine.unrehearsed,
         )

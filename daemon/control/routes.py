@@ -99,6 +99,7 @@ async def show_status(surface: Surface) -> StatusView:
         next=(await starts(surface, names_of(surface), FIRES_SHOWN, None, None))["items"],
         active=[run_brief(run, None) for run in active],
         waiting=dict(surface.executor.positions()),
+        stranded=dict(await surface.waits_for(active)) if surface.waits_for else {},
         incidents=(await incidents.list_incidents(surface))["items"],
         workers=[worker_view(each) for each in await surface.journal.workers()],
         paused=[paused_view(surface.engine.states[name]) for name, state in states.items() if state == "paused"],

@@ -110,6 +110,8 @@ class Surface:
     """Tell the outbox that there is something to send."""
     elsewhere: Callable[[Routine], str] = lambda routine: ""
     """Why a routine does not start on this machine; empty if it does."""
+    waits_for: Callable[[Sequence[Run]], Awaitable[Mapping[str, str]]] | None = None
+    """What queued runs wait for that no machine has, by their ids; None where there is one machine."""
     log_file: Path | None = None
     approvals: Approvals | None = None
     talk: Talk | None = None

@@ -372,6 +372,8 @@ class StatusView(ProcessView):
     active: list[RunBrief]
     waiting: dict[str, int]
     """The active runs that wait for room, with how many stand before each."""
+    stranded: dict[str, str]
+    """The active runs that no machine can live, with what they wait for."""
     paused: list[PausedView]
     incidents: list[IncidentView]
     """What is wrong now."""

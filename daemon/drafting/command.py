@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from argparse import Namespace
 from collections.abc import Sequence
@@ -169,7 +170,7 @@ def _cases(file: Path) -> list[tuple[int, dict[str, Any]]]:
 def backtest(desk: Desk, options: Namespace) -> int:
     """Tell which recorded calls would fare otherwise under another policy."""
     new = desk.policy(options.file)
-    calls = recorded(desk.state, since=_since(options), routine=options.routine)
+    calls = recorded(desk.state, desk.config.store_url(os.environ), since=_since(options), routine=options.routine)
     found = compare(counting(calls, len(calls), bar("judging")), new)
     value = {
         "calls": found.calls,
@@ -216,7 +217,7 @@ def _told(found: Comparison, options: Namespace) -> str:
 
 def suggest_section(desk: Desk, options: Namespace) -> int:
     """Print the narrowest section of a routine that what it did would fit into."""
-    calls = recorded(desk.state, since=_since(options), routine=options.routine)
+    calls = recorded(desk.state, desk.config.store_url(os.environ), since=_since(options), routine=options.routine)
     if not calls:
         raise NotFound(f"{options.routine} has made no call since {options.since}; --since looks further back")
     found = suggest(calls, desk.policy())

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from daemon.errors import ConfigError, Fault
 from daemon.models import Json
+from daemon.store.onlooker import onlooker_at
 from daemon.store.rows import decode, stamp
 from daemon.values import dataclass
 
@@ -40,26 +40,17 @@ class Recorded:
         return next((each for each in named if isinstance(each, str)), "")
 
 
-def recorded(state: Path, *, since: datetime, routine: str = "") -> list[Recorded]:
+def recorded(state: Path, url: str = "", *, since: datetime, routine: str = "") -> list[Recorded]:
     """Return the calls since a moment, oldest first; ConfigError if there is no journal that can be read."""
-    database = state / "agentd.db"
-    problem = ""
-    if not database.is_file():
-        problem = "is not there: no run has been recorded"
-    else:
-        try:
-            with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
-                return list(_calls(connection, since, routine))
-        except sqlite3.Error as error:
-            problem = f"cannot be read: {error}"
-    hint = "name the daemon's state folder with --state, as the user it runs as"
-    raise ConfigError(Fault(file=str(database), key="", found="", problem=problem, hint=hint))
+    database = onlooker_at(state, url)
+    return asyncio.run(database.read(lambda connection: list(_calls(connection, since, routine))))
 
 
 def _calls(connection: sqlite3.Connection, since: datetime, routine: str) -> Iterator[Recorded]:
     rows = connection.execute(
         "SELECT step.run_id, run.routine, step.at, step.body FROM step JOIN run ON run.id = step.run_id"
-        " WHERE step.kind = 'call' AND step.at >= ? AND (? = '' OR run.routine = ?) ORDER BY step.at, step.seq",
+        " WHERE step.kind = 'call' AND step.at >= ? AND (CAST(? AS TEXT) = '' OR run.routine = ?)"
+        " ORDER BY step.at, step.seq",
         (stamp(since), routine, routine),
     )
     for run, name, at, column in rows:

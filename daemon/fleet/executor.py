@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -67,18 +67,25 @@ class FleetExecutor(LocalExecutor):
         super()._done(run_id, *rest)
         self._over(run_id)
 
-    async def serve(self, journal: Journal, url: str, queues: list[str]) -> None:
-        """Take runs from the queue until cancelled; where it is away, until it is back."""
+    async def serve(
+        self, journal: Journal, url: str, queues: list[str], passed_on: Callable[[Run], Awaitable[bool]]
+    ) -> None:
+        """Take runs from the queue until cancelled; where it is away, until it is back.
+
+        `passed_on` hands a run on that we cannot live, and tells whether it did.
+        """
         while not self._stopping:
             try:
-                await self._take(journal, url, queues)
+                await self._take(journal, url, queues, passed_on)
             except DaemonError:
                 raise
             except Exception as error:  # noqa: BLE001  whatever a queue makes of being away; nothing depends on it
                 log.warning("fleet.queue_away", problem=str(error).splitlines()[0] if str(error) else repr(error))
             await asyncio.sleep(_AGAIN)
 
-    async def _take(self, journal: Journal, url: str, queues: list[str]) -> None:
+    async def _take(
+        self, journal: Journal, url: str, queues: list[str], passed_on: Callable[[Run], Awaitable[bool]]
+    ) -> None:
         app = procrastination(url)
 
         @app.task(name=TASK)
@@ -87,7 +94,7 @@ class FleetExecutor(LocalExecutor):
                 found = await journal.get(run)
             except NotFound:
                 return
-            if found.status is Status.QUEUED:
+            if found.status is Status.QUEUED and not await passed_on(found):
                 await self.lived(found)
 
         async with app.open_async():

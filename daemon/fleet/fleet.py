@@ -9,21 +9,34 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
+import structlog
+
 from daemon import __version__
 from daemon.errors import DaemonError, NotFound
 from daemon.events import end_of, of_step, waiting_of
 from daemon.fleet.ear import Ear
 from daemon.fleet.heart import Heart
-from daemon.fleet.queue import ANYWHERE, healing, prepare, queue_of
+from daemon.fleet.queue import (
+    ANYWHERE,
+    healing,
+    passed_on,
+    passing,
+    prepare,
+    queue_of,
+    queue_of_needs,
+)
 from daemon.models import Json, Run, Status
+from daemon.needs import lacks
+from daemon.routines import Routine
 from daemon.store import Worker
 
 if TYPE_CHECKING:
     from daemon.events import Events
     from daemon.fleet.executor import FleetExecutor
-    from daemon.routines import Routine
     from daemon.store import Database, Journal
     from daemon.talk import Talk
+
+log = structlog.get_logger()
 
 _MICROSECOND = timedelta(microseconds=1)
 _OVERDUE = timedelta(seconds=10)  # a run that is queued for so long, and in no queue, was lost on its way
@@ -51,31 +64,36 @@ class Fleet:
         *,
         kind: str,
         lives: bool,
+        has: Callable[[], Json],
         lead: Callable[[], Sequence[tuple[str, Any]]] | None = None,
         when_moved: Callable[[Run], None] = lambda run: None,
         when_paused: Callable[[], None] = lambda: None,
     ) -> None:
-        """`lives`: it lives runs itself; `lead`: what it does while it leads; `when_moved`: told of runs of others.
+        """`lives`: it lives runs itself; `has`: what runs may need that it has, as `needs.having` tells it.
+
+        `lead`: what it does while it leads; `when_moved`: told of runs of others.
 
         `when_paused` is told that somebody may have paused or resumed a routine.
         """
         self._rooms, self._url, self._lives, self._when_moved = rooms, url, lives, when_moved
-        self._when_paused = when_paused
+        self._when_paused, self._has, self._host = when_paused, has, os.uname().nodename
         me = Worker(
             id=rooms.owner,
             kind=kind,
-            host=os.uname().nodename,
+            host=self._host,
             pid=os.getpid(),
             version=__version__,
             started=rooms.boot,
             seen=rooms.boot,
         )
         heal = healing(_OVERDUE // _MICROSECOND)
-        self.heart = Heart(rooms.journal, rooms.executor, me, lives=lives, heal=heal, lead=lead)
+        self.heart = Heart(rooms.journal, rooms.executor, me, lives=lives, heal=heal, lead=lead, has=has)
         self._ear = Ear(url, self._heard, self._missed)
         self._looking: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
         self._queues: dict[str, asyncio.Task[None]] = {}
+        self._seeking: asyncio.Task[None] | None = None
+        self._seek_again = False
         self._told: dict[str, int] = {}
         """The last step that was published, by run."""
 
@@ -93,16 +111,55 @@ class Fleet:
         if not self._lives:
             return
         queues = {ANYWHERE, *(queue_of(each.trigger.machines) for each in routines if is_here(each))}
+        self._serve(queues)
+        self._seek()
+
+    def _serve(self, queues: Iterable[str]) -> None:
         rooms = self._rooms
-        for queue in sorted(queues - self._queues.keys()):
-            serving = rooms.executor.serve(rooms.journal, self._url, [queue])
+        for queue in sorted(set(queues) - self._queues.keys()):
+            serving = rooms.executor.serve(rooms.journal, self._url, [queue], self._passed_on)
             self._queues[queue] = asyncio.create_task(serving, name=f"queue {queue}")
 
     async def take_no_more(self) -> None:
         """Take nothing from the queues any more; what has been taken goes on."""
-        for serving in self._queues.values():
+        self._lives = False
+        tasks = [*self._queues.values(), *filter(None, [self._seeking])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- runs that not everybody can live
+
+    async def _passed_on(self, run: Run) -> bool:
+        """Hand a run on that we cannot live, or whose definition we cannot read; tell whether we did."""
+        if not (missing := self._lacks(await self._rooms.journal.definition(run.definition or ""))):
+            return False
+        queue = queue_of_needs(run)
+        await self._rooms.database.write(passing(run, queue))
+        log.info("run.passed_on", run=run.id, routine=run.routine, lacking=missing)
+        if serving := self._queues.pop(queue, None):  # we had it once, and lost it with a reload
             serving.cancel()
-        await asyncio.gather(*self._queues.values(), return_exceptions=True)
+        return True
+
+    def _lacks(self, definition: str) -> list[str]:
+        try:
+            routine = Routine.restore(definition)
+        except ValueError:  # of a newer version, which knows more
+            return ["a version that can read its definition"]
+        return lacks(routine, self._has(), self._host)
+
+    def _seek(self) -> None:
+        """Look for runs that others have passed on and that we can live."""
+        self._seek_again = True
+        if self._lives and (self._seeking is None or self._seeking.done()):
+            self._seeking = asyncio.create_task(self._find(), name="runs passed on")
+
+    async def _find(self) -> None:
+        while self._seek_again:
+            self._seek_again = False
+            with suppress(DaemonError):  # the connection that tells us comes back with the database, and we look again
+                found = await self._rooms.database.read(passed_on)
+                self._serve(queue for queue, definition in found if not self._lacks(definition))
 
     async def leave(self) -> None:
         """Say that we are gone; where nobody hears it, our silence will."""
@@ -115,6 +172,7 @@ class Fleet:
         """Something may have been said while we did not listen."""
         self.heart.ring()
         self._when_paused()
+        self._seek()
         for run in self._rooms.events.followed_runs():
             self._look(run)
 
@@ -122,7 +180,11 @@ class Fleet:
         if "routine" in said:
             self._when_paused()
             return
-        run = said["run"]
+        if "passed" in said:
+            self._seek()
+            return
+        if (run := said.get("run")) is None:
+            return  # a newer version says more than we know of
         mine = run in self._rooms.executor.running
         if said.get("cancel") and mine:
             self._rooms.executor.interrupt(run)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from daemon.errors import DaemonError
+from daemon.models import Json
 
 if TYPE_CHECKING:
     from daemon.executors import LocalExecutor
@@ -36,7 +37,9 @@ class Heart:
         lives: bool = True,
         heal: Any = None,
         lead: Callable[[], Sequence[tuple[str, Any]]] | None = None,
+        has: Callable[[], Json] = dict,
     ) -> None:
+        self._has = has
         self._journal, self._executor, self._me, self._heal, self._lead = journal, executor, me, heal, lead
         self._lives = lives
         self._leading: list[asyncio.Task[None]] = []
@@ -84,7 +87,8 @@ class Heart:
             await self._journal.leave(self._me.id)
 
     async def _beat(self) -> None:
-        me = replace(self._me, running=len(self._executor.running), capacity=self._executor.capacity * self._lives)
+        capacity = self._executor.capacity * self._lives
+        me = replace(self._me, running=len(self._executor.running), capacity=capacity, has=self._has())
         beat = await self._journal.beat(me, may_lead=self._lead is not None, heal=self._heal)
         for run in (*beat.lost, *beat.cancelled):
             if self._executor.interrupt(run):

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from procrastinate import App as Procrastinate
 
+    from daemon.models import Run
     from daemon.store import Database
 
 TASK = "agentd.live"
 ANYWHERE = "any"
+NEEDS = "has"
 CHANNEL = "agentd"
 # To be raised with every change of the triggers below: processes of two versions may share a database.
 VERSION = 2
@@ -33,6 +35,37 @@ def queue_of(machines: Sequence[str]) -> str:
         return ANYWHERE
     text = json.dumps(list(machines), ensure_ascii=False)
     return "on " + hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def queue_of_needs(run: Run) -> str:
+    """Return the queue of runs with this definition that not everybody can live; a channel's name has 63 bytes."""
+    return f"{NEEDS} {hashlib.md5((run.definition or '').encode(), usedforsecurity=False).hexdigest()}"
+
+
+def passing(run: Run, queue: str) -> Any:
+    """Return what hands a run on to whoever can live it, and tells everybody."""
+
+    def work(connection: Any) -> None:
+        # procrastinate's own function; what it takes is named in queue.sql as well
+        connection.execute(
+            "SELECT procrastinate_defer_jobs_v1(ARRAY[ROW(CAST(? AS TEXT), CAST(? AS TEXT), 0, NULL, NULL,"
+            " jsonb_build_object('run', CAST(? AS TEXT)), NULL)::procrastinate_job_to_defer_v1])",
+            (queue, TASK, run.id),
+        )
+        connection.execute("SELECT pg_notify(?, ?)", (CHANNEL, json.dumps({"passed": queue})))
+
+    return work
+
+
+def passed_on(connection: Any) -> list[tuple[str, str]]:
+    """Return the queues in which runs wait for somebody who can live them, and the definition of one of each."""
+    rows = connection.execute(
+        "SELECT DISTINCT ON (job.queue_name) job.queue_name, definition.body FROM procrastinate_jobs AS job"
+        " JOIN run ON run.id = job.args ->> 'run' JOIN definition ON definition.hash = run.definition"
+        " WHERE job.status = 'todo' AND job.queue_name <> ? AND run.status = 'queued' ORDER BY job.queue_name",
+        (ANYWHERE,),
+    )
+    return [(queue, body) for queue, body in rows]
 
 
 async def prepare(db: Database) -> None:

@@ -7,11 +7,13 @@ moments are the database's: the clocks of machines need not agree. Of all daemon
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from daemon.models import Json
 from daemon.store.rows import MICROSECOND, moment, now_in, stamp
 from daemon.store.runs import Runs
 
@@ -36,6 +38,8 @@ class Worker:
     """How many it would live at once; 0: it only hands on."""
     leads: bool = False
     """It does what one daemon of all has to do: it sends reports and keeps house."""
+    has: Json = field(default_factory=dict)
+    """What it has that runs may need: names of tools and MCP servers; nothing where its version does not say."""
     silent: timedelta = timedelta()
     """How long nothing has been heard of it, by the clock of the database."""
 
@@ -54,8 +58,10 @@ class Beat:
 
 
 _ALIVE = """
-INSERT INTO worker (id, kind, host, pid, version, started, seen, running, capacity) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET seen = excluded.seen, running = excluded.running, capacity = excluded.capacity
+INSERT INTO worker (id, kind, host, pid, version, started, seen, running, capacity, has)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET seen = excluded.seen, running = excluded.running, capacity = excluded.capacity,
+    has = excluded.has
 """
 _RENEW = "UPDATE run SET lease_until = ? WHERE id = ? AND fence = ? AND status = 'running' RETURNING cancel"
 # A sub-agent is taken up by whoever takes up its parent.
@@ -79,11 +85,12 @@ class Leases(Runs):
         Durable, as a fence moves: a server that crashes must not forget that.
         """
         now, mine = stamp(self._clock()), {run: fence for run, (fence, _) in self._taken.items()}
+        has = json.dumps(me.has, ensure_ascii=False)
 
         def work(connection: sqlite3.Connection) -> Beat:
             there = now_in(connection, now)
             row = (me.id, me.kind, me.host, me.pid, me.version, stamp(me.started), there, me.running, me.capacity)
-            connection.execute(_ALIVE, row)
+            connection.execute(_ALIVE, (*row, has))
             connection.execute("DELETE FROM worker WHERE seen < ?", (there - FORGOTTEN,))
             lost, cancelled = [], []
             for run, fence in mine.items():
@@ -123,7 +130,7 @@ class Leases(Runs):
         def work(connection: sqlite3.Connection) -> list[Worker]:
             there = _clock_of(connection, ours)
             rows = connection.execute(
-                "SELECT id, kind, host, pid, version, started, seen, running, capacity, leads FROM worker"
+                "SELECT id, kind, host, pid, version, started, seen, running, capacity, leads, has FROM worker"
                 " ORDER BY started, id"
             ).fetchall()
             return [
@@ -138,6 +145,7 @@ class Leases(Runs):
                     running=row[7],
                     capacity=row[8],
                     leads=row[9] > there,
+                    has=json.loads(row[10]),
                     silent=max(0, there - row[6]) * MICROSECOND,
                 )
                 for row in rows

@@ -12,6 +12,7 @@ from daemon.errors import ConfigError, Fault
 from daemon.store.connection import open_reader
 from daemon.store.database import Database, Work
 from daemon.store.journal import Journal
+from daemon.store.opening import refuse_without_extra
 
 T = TypeVar("T")
 
@@ -37,12 +38,22 @@ class Onlooker(Database):
             raise ConfigError(_unreadable(self.path, f"cannot be read: {error}")) from None
 
 
-def journal_at(state: Path) -> Journal:
-    """Return the journal of a state folder, to be read only; ConfigError if there is none."""
+def journal_at(state: Path, url: str = "") -> Journal:
+    """Return the journal of a state folder, or at the URL of a server, to be read; ConfigError if there is none."""
+    return Journal(onlooker_at(state, url), clock=lambda: datetime.now(UTC))
+
+
+def onlooker_at(state: Path, url: str = "") -> Database:
+    """Return the database of a state folder, or at the URL of a server, to be read only; ConfigError likewise."""
     path = state / "agentd.db"
+    if url:
+        refuse_without_extra()
+        from daemon.store.postgres.onlooker import ServerOnlooker
+
+        return ServerOnlooker(url, path)
     if not path.is_file():
         raise ConfigError(_unreadable(path, "is not there: no run has been recorded"))
-    return Journal(Onlooker(path), clock=lambda: datetime.now(UTC))
+    return Onlooker(path)
 
 
 def _unreadable(path: Path, problem: str) -> Fault:

@@ -14,8 +14,16 @@ async def open_database(path: Path, url: str = "") -> Database:
     """Open SQLite's file at `path`, or the PostgreSQL database of a URL; ConfigError says what is wrong with it."""
     if not url:
         return await Database.open(path)
+    refuse_without_extra()
+    from daemon.store.postgres.database import PostgresDatabase  # 30 MiB that SQLite does without
+
+    return await PostgresDatabase.connect(url, path)
+
+
+def refuse_without_extra() -> None:
+    """Raise ConfigError where what speaks to a server is not installed."""
     try:
-        from daemon.store.postgres.database import PostgresDatabase  # 30 MiB that SQLite does without
+        import daemon.store.postgres.database  # noqa: F401
     except ImportError as error:
         hint = "pip install 'agentd-routines[postgres]'"
         raise ConfigError(
@@ -23,4 +31,3 @@ async def open_database(path: Path, url: str = "") -> Database:
                 file="config.toml", key="store.url", found="", problem=f"needs the extra postgres ({error})", hint=hint
             )
         ) from error
-    return await PostgresDatabase.connect(url, path)

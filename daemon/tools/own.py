@@ -25,18 +25,33 @@ if TYPE_CHECKING:
 GROUP = "agentd.tools"
 
 
-def load(config: Config) -> FunctionRegistry:
-    """Return what the files and packages of `[tools]` hold; ConfigError with every one that cannot be used."""
+def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRegistry:
+    """Return what the files and packages of `[tools]` hold; ConfigError with every one that cannot be used.
+
+    `sources` is told the file or package of each tool.
+    """
     registry, faults = FunctionRegistry(), list[Fault]()
+
+    def note(source: str) -> None:
+        if sources is not None:
+            sources.update({name: source for name in registry.names() if name not in sources})
+
     folder = config.folder / "tools"
     for place, name in enumerate(config.tools.files):
         key = f"tools.files[{place}]"
         try:
             _register(registry, _module(folder / Path(name).expanduser()))
+            note(name)
         except ConfigError as error:
             faults += error.faults
         except Exception as error:  # noqa: BLE001  whatever a file of the user's raises while it is imported
             faults.append(_fault(config, key, name, error))
+    for name in config.tools.machines:
+        if name not in (both := (*config.tools.files, *config.tools.packages)):
+            problem, hint = "is neither among files nor among packages", did_you_mean(name, both)
+            faults.append(
+                Fault(file=display(config.file), key="tools.machines", found=name, problem=problem, hint=hint)
+            )
     known = {each.name: each for each in _installed()} if config.tools.packages else {}
     for place, name in enumerate(config.tools.packages):
         key = f"tools.packages[{place}]"
@@ -48,6 +63,7 @@ def load(config: Config) -> FunctionRegistry:
             continue
         try:
             _register(registry, known[name].load())
+            note(name)
         except Exception as error:  # noqa: BLE001  likewise
             faults.append(_fault(config, key, name, error))
     if faults:

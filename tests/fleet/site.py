@@ -123,14 +123,15 @@ class Site:
     def routine(self, name: str, trigger: str, work: str = WORK) -> None:
         self.write(f"routines/{name}.toml", trigger + work)
 
-    def _add(self, name: str, verb: tuple[str, ...], url: str | None, extra: str) -> Process:
+    def _add(self, name: str, verb: tuple[str, ...], url: str | None, extra: str, extra_end: str = "") -> Process:
         self.write(
             f"config-{name}.toml",
             f'provider = "local"\nworkspace = "{self.folder / "workspace"}"\n{extra}'
             f'[store]\nurl = "{url or self.url}"\n'
             f'[executor]\nkind = "procrastinate"\nhere = false\nlease = "{self.lease}"\n'
             '[tools]\nfiles = ["mark.py"]\n'
-            f'[providers.local]\nkind = "open_source"\nbase_url = "{self.vendor}/v1"\nmodel = "local"\n',
+            f'[providers.local]\nkind = "open_source"\nbase_url = "{self.vendor}/v1"\nmodel = "local"\n'
+            f"{extra_end}",
         )
         self.processes.append(Process(self, name, verb, self.home / f"config-{name}.toml"))
         return self.processes[-1]
@@ -138,8 +139,8 @@ class Site:
     def daemon(self, name: str, *, url: str | None = None, extra: str = "") -> Process:
         return self._add(name, (), url, extra)
 
-    def worker(self, name: str, *, url: str | None = None, extra: str = "") -> Process:
-        return self._add(name, ("worker",), url, extra)
+    def worker(self, name: str, *, url: str | None = None, extra: str = "", extra_end: str = "") -> Process:
+        return self._add(name, ("worker",), url, extra, extra_end)
 
     async def spawn(self, module: str, *arguments: object, log: str = "") -> asyncio.subprocess.Process:
         errors = (self.folder / f"{log}.err").open("ab") if log else asyncio.subprocess.PIPE

@@ -145,6 +145,28 @@ async def test_machines_binds_a_routine_to_the_workers_it_names(site):
     assert (await one.agentctl("inspect", far, "--json")).json["status"] == "queued"
 
 
+async def test_a_run_is_lived_by_a_worker_that_has_its_tools_and_people_are_told_what_is_missing(site):
+    site.routine("work", "")
+    site.write("policy.toml", f'{POLICY}[routine.work]\ntainted_tools = ["mark"]\n')
+    one = site.daemon("one")
+    without = site.worker("without", extra_end='[tools.machines]\n"mark.py" = ["another-box"]\n')
+    await asyncio.gather(one.start(), without.start())
+    run = (await one.agentctl("run", "work", "--detach")).out.strip()
+    async with asyncio.timeout(60):
+        while not without.log("run.passed_on"):
+            await asyncio.sleep(0.1)
+    status = await one.agentctl("status")
+    assert f"waits for a machine with the tool mark: worker {platform.node()}:{without.process.pid} lacks" in status.out
+    assert "waits for a machine with the tool mark" in (await one.agentctl("why", "work")).out
+    able = site.worker("able")
+    await able.start()
+    assert (await ended(one, run))["status"] == "succeeded"
+    again = await one.agentctl("run", "work")
+    assert (again.code, again.out) == (0, "Done.\n"), again.err
+    assert len(able.log("run.started")) == 2
+    assert without.log("run.started") == []
+
+
 async def test_a_worker_that_is_told_to_stop_hands_its_runs_back_at_once(site, long_vendor):
     site.vendor, site.lease = long_vendor.url, "1h"
     site.routine("work", "", WORK.replace("[run]", '[run]\ntimeout = "1m"'))

@@ -110,7 +110,7 @@ class PostgresDatabase(Database):
                 outcomes = found  # from here on the commit may stand, whatever we hear of it
                 wire.control("COMMIT")
             except BaseException as error:  # noqa: BLE001  carried to those who await these works
-                error = _cause(error)
+                error = cause(error)
                 if not isinstance(error, _BROKEN) or isinstance(error, psycopg.errors.DiskFull):
                     self._undo()
                     return [(future, None, explain(error, self.place)) for _, future, _ in batch]
@@ -129,7 +129,7 @@ class PostgresDatabase(Database):
         try:
             return [(future, work(wire), None) for work, future, _ in batch]  # type: ignore[arg-type]
         except BaseException as error:
-            if isinstance(_cause(error), _BROKEN):
+            if isinstance(cause(error), _BROKEN):
                 raise
         wire.control("ROLLBACK")
         self._begin(wire, durable)
@@ -141,11 +141,11 @@ class PostgresDatabase(Database):
         try:
             result = work(connection)
         except BaseException as error:
-            if isinstance(_cause(error), _BROKEN):
+            if isinstance(cause(error), _BROKEN):
                 raise
             wire.control("ROLLBACK TO work")
             wire.control("RELEASE work")
-            return None, explain(_cause(error), self.place)
+            return None, explain(cause(error), self.place)
         wire.control("RELEASE work")
         return result, None
 
@@ -200,7 +200,7 @@ class PostgresDatabase(Database):
             wire.driver.patience = None  # writing whole tables anew takes its time
             return future, work(wire), None  # type: ignore[arg-type]  # it answers as sqlite3's
         except BaseException as caught:  # noqa: BLE001  carried to whoever awaits it
-            error = _cause(caught)
+            error = cause(caught)
             if isinstance(error, _BROKEN):
                 self._lost(error)
             else:
@@ -210,16 +210,16 @@ class PostgresDatabase(Database):
     # --- in a reader's thread
 
     def _open_reader(self) -> Any:
-        return _Reader(self.url)
+        return Reader(self.url)
 
     def _read(self, connection: Any, work: Work[T]) -> T:
-        reader: _Reader = connection
+        reader: Reader = connection
         patience = time.monotonic() + (0.0 if self._away else self.patience)
         while True:
             try:
                 found = reader.read(work)
             except BaseException as caught:  # carried to whoever awaits it
-                error = _cause(caught)
+                error = cause(caught)
                 if not isinstance(error, _BROKEN):
                     raise error from None
                 reader.close()
@@ -231,10 +231,10 @@ class PostgresDatabase(Database):
                 return found
 
     def _explain(self, error: BaseException) -> BaseException:
-        return explain(_cause(error), self.place)
+        return explain(cause(error), self.place)
 
 
-class _Reader:
+class Reader:
     """A connection for reads, made anew where it broke: what only looks can be done again."""
 
     def __init__(self, url: str) -> None:
@@ -280,7 +280,7 @@ def explain(error: BaseException, place: str) -> BaseException:
     return full
 
 
-def _cause(error: BaseException) -> BaseException:
+def cause(error: BaseException) -> BaseException:
     """Return what psycopg said, without what SQLAlchemy puts around it."""
     if isinstance(error, sqlalchemy.exc.DBAPIError) and error.orig is not None:
         return error.orig

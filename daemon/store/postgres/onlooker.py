@@ -1,0 +1,42 @@
+"""A journal on a server, read from outside: nothing is written, no table is brought up to date."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import psycopg
+
+from daemon.errors import ConfigError, Fault
+from daemon.store.database import Database, Work
+from daemon.store.postgres.connection import place_of
+from daemon.store.postgres.database import Reader, cause, explain
+
+T = TypeVar("T")
+
+
+class ServerOnlooker(Database):
+    """Reads the database of a URL, each time with a connection of its own; can write nothing."""
+
+    shared: ClassVar[bool] = True
+
+    def __init__(self, url: str, path: Path) -> None:
+        self.url, self.path = url, path
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` in a transaction that can only read."""
+        place = place_of(self.url)
+        try:
+            with closing(Reader(self.url)) as reader:
+                return reader.read(work)
+        except Exception as caught:
+            error: Any = cause(caught)
+            if isinstance(error, (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn)):
+                problem = "holds no journal of this version of agentd"
+                hint = "start agentd once, which brings it up to date"
+                raise ConfigError(Fault(file=place, key="[store] url", found="", problem=problem, hint=hint)) from None
+            if not isinstance(error, psycopg.Error):
+                raise
+            problem = f"cannot be read: {explain(error, place)}"
+            raise ConfigError(Fault(file=place, key="[store] url", found="", problem=problem)) from None
