@@ -523,7 +523,7 @@ class App:
         if not self.fleet or not queued:
             return {}
         there = [each for each in await self.journal.workers() if each.silent < self.journal.lease]
-        found = {run.id: nobody_has(await self.host.routine_of(run), there) for run in queued}
+        found = {run.id: nobody_has(await self.journal.definition(run.definition), there) for run in queued}
         return {run: words for run, words in found.items() if words}
 
     def _moved(self, run: Run) -> None:

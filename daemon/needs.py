@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from daemon.almanac import named
 from daemon.models import Json
+from daemon.routines import Routine
 
 if TYPE_CHECKING:
     from daemon.config import Config
-    from daemon.routines import Routine
     from daemon.store import Worker
 
 _BETWEEN = "__"  # SERVER__tool
@@ -55,8 +55,12 @@ def _lacks(routine: Routine, has: Json, host: str) -> Iterator[str]:
     yield from sorted(told)
 
 
-def nobody_has(routine: Routine, workers: Sequence[Worker]) -> str:
-    """Say what a run of this routine waits for that none of these processes has; empty if one could live it."""
+def nobody_has(definition: str, workers: Sequence[Worker]) -> str:
+    """Say what a run with this definition waits for that none of these processes has; empty if one may have it."""
+    try:
+        routine = Routine.restore(definition)
+    except ValueError:  # a newer version wrote it, and knows whether it can be lived
+        return ""
     able = [each for each in workers if each.capacity]
     found: Mapping[str, list[str]] = {
         f"{each.kind} {each.host}:{each.pid}": lacks(routine, each.has, each.host) for each in able

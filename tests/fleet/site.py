@@ -44,7 +44,7 @@ class Process:
     """One daemon or worker, with a state folder and a config of its own."""
 
     def __init__(self, site: Site, name: str, verb: tuple[str, ...], config: Path) -> None:
-        self.site, self.name, self.verb, self.config = site, name, verb, config
+        self.site, self.name, self.verb, self.config, self.root = site, name, verb, config, ROOT
         self.state = site.folder / f"state-{name}"
         self.said = ""
 
@@ -55,7 +55,14 @@ class Process:
     async def start(self) -> None:
         """Start it, and return once it says that it is ready."""
         self.process = await self.site.spawn(
-            "daemon.main", *self.verb, "--config", self.config, "--state", self.state, log=self.name
+            "daemon.main",
+            *self.verb,
+            "--config",
+            self.config,
+            "--state",
+            self.state,
+            log=self.name,
+            root=self.root,
         )
         ready = "Ctrl-C stops it" if self.verb else READY
         assert self.process.stdout
@@ -142,7 +149,9 @@ class Site:
     def worker(self, name: str, *, url: str | None = None, extra: str = "", extra_end: str = "") -> Process:
         return self._add(name, ("worker",), url, extra, extra_end)
 
-    async def spawn(self, module: str, *arguments: object, log: str = "") -> asyncio.subprocess.Process:
+    async def spawn(
+        self, module: str, *arguments: object, log: str = "", root: Path = ROOT
+    ) -> asyncio.subprocess.Process:
         errors = (self.folder / f"{log}.err").open("ab") if log else asyncio.subprocess.PIPE
         try:
             return await asyncio.create_subprocess_exec(
@@ -150,7 +159,7 @@ class Site:
                 "-m",
                 module,
                 *map(str, arguments),
-                env={"PATH": os.environ["PATH"], "HOME": str(self.folder), "TZ": "UTC", "PYTHONPATH": str(ROOT)},
+                env={"PATH": os.environ["PATH"], "HOME": str(self.folder), "TZ": "UTC", "PYTHONPATH": str(root)},
                 cwd=self.home,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
