@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from daemon.clock import SystemClock, dated, host_zone, machine_id
+from daemon.clock import SystemClock, dated, host_zone, machine_id, midnight
 
 
 def host(root: Path, *, localtime: str = "", timezone: str = "") -> Path:
@@ -24,6 +24,19 @@ def test_the_clock_tells_utc() -> None:
     now = SystemClock().now()
     assert now.tzinfo is UTC
     assert abs(now - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+def test_a_day_begins_at_the_first_of_its_midnights() -> None:
+    def began(now: datetime, zone: str) -> datetime:
+        return midnight(now, ZoneInfo(zone)).astimezone(UTC)
+
+    begin = datetime(2026, 11, 1, 4, 0, tzinfo=UTC)  # an hour later Havana's clocks went from 01:00 back to midnight
+    for minutes in (0, 30, 60, 90, 150, 24 * 60 + 59):
+        assert began(begin + timedelta(minutes=minutes), "America/Havana") == begin
+    assert began(begin - timedelta(minutes=1), "America/Havana") == begin - timedelta(days=1)
+    assert began(begin + timedelta(hours=25), "America/Havana") == begin + timedelta(hours=25)
+    gone = datetime(2026, 3, 28, 22, 0, tzinfo=UTC)  # Beirut's went from midnight to 01:00
+    assert began(gone + timedelta(hours=12), "Asia/Beirut") == gone
 
 
 def test_a_moment_of_another_year_names_it_as_the_zone_of_the_moment_counts_years() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from daemon.models import ApprovalStatus, Run, Status
 from daemon.store.journal import Journal
 from tests.approvals.conftest import Clock, House, turn
-from tests.victim import Doomed
+from tests.victim import Doomed, forked
 
 SCRIPT = (turn(("send", {"text": "once"})), "Done.")
 POLICY = 'version = 1\n[[rule]]\ntool = "send"\neffect = "ask"\n'
@@ -73,21 +73,6 @@ async def answer(house: House) -> None:
         await house.live(run)
 
 
-def forked(folder: Path, number: int, where: str, live: Callable[[House], Awaitable[None]]) -> int:
-    """Live in a process of its own; return how many writes there were, or -9."""
-    told, tell = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os.write(tell, str(asyncio.run(life(folder, number, where, live))).encode())
-        os._exit(0)
-    os.close(tell)
-    _, status = os.waitpid(child, 0)
-    said = os.read(told, 100)
-    os.close(told)
-    return int(said) if said else os.waitstatus_to_exitcode(status)
-
-
 def ended(folder: Path) -> dict[str, object]:
     """Return what a person finds at the end."""
 
@@ -110,7 +95,11 @@ def ended(folder: Path) -> dict[str, object]:
 def main(folder: Path) -> None:
     home, waiting = folder / "home", folder / "waiting"
     home.mkdir()
-    assert forked(home, -1, "", ask) == -signal.SIGKILL
+
+    def lived(number: int, where: str, live: Callable[[House], Awaitable[None]]) -> int:
+        return forked(lambda: life(home, number, where, live))
+
+    assert lived(-1, "", ask) == -signal.SIGKILL
     home.rename(waiting)
 
     def again() -> None:
@@ -119,13 +108,13 @@ def main(folder: Path) -> None:
         shutil.copytree(waiting, home)
 
     again()
-    writes = forked(home, -1, "", answer)
+    writes = lived(-1, "", answer)
     lines = [{"number": -1, "where": "", **ended(home)}]
     for number in range(writes):
         for where in ("before", "after"):
             again()
-            assert forked(home, number, where, answer) == -signal.SIGKILL, (number, where)
-            assert forked(home, -1, "", answer) >= 0
+            assert lived(number, where, answer) == -signal.SIGKILL, (number, where)
+            assert lived(-1, "", answer) >= 0
             lines.append({"number": number, "where": where, **ended(home)})
     sys.stdout.write("\n".join(map(json.dumps, lines)))
 
