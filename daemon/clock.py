@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -25,6 +25,11 @@ class SystemClock:
 
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+
+def midnight(now: datetime, zone: tzinfo) -> datetime:
+    """Return when the day of a moment began in a zone: the first of two midnights, where the clocks go back at one."""
+    return datetime.combine(now.astimezone(zone).date(), time(), zone)
 
 
 def dated(at: datetime, now: datetime) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
+from daemon.clock import midnight
 from daemon.definitions import format_duration
 from daemon.due import moments
 from daemon.models import Reason
@@ -75,8 +76,8 @@ class Gates:
             if seen and timedelta(0) <= now - datetime.fromisoformat(seen) < gate.idle:
                 return f'idle = "{format_duration(gate.idle)}"'
         if gate.max_per_day is not None:
-            midnight = now.astimezone(schedule.zone).replace(hour=0, minute=0, second=0, microsecond=0)
-            if await self._journal.heard_since(routine.name, midnight.astimezone(UTC)) >= gate.max_per_day:
+            begin = midnight(now, schedule.zone).astimezone(UTC)
+            if await self._journal.heard_since(routine.name, begin) >= gate.max_per_day:
                 return f"max_per_day = {gate.max_per_day}"
         return None
 

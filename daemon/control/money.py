@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from typing_extensions import TypedDict
 
+from daemon.clock import midnight
 from daemon.control.binding import Between
 from daemon.control.surface import Surface
 from daemon.control.views import Page, UsageView, iso, usage_view
@@ -92,8 +93,7 @@ class CalledView(TypedDict):
 async def show_usage(surface: Surface, *, by: By = By.ROUTINE, days: Days = 30) -> SpendingView:
     """Sum up the calls to models of the last days, by routine, model or day, and tell where the caps stand."""
     zone = ZoneInfo(surface.process()["zone"])
-    today = surface.clock().astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
-    since = today - timedelta(days=days - 1)
+    since = midnight(surface.clock(), zone) - timedelta(days=days - 1)
     sums = await surface.journal.sums(by, since=since, zone=zone)
     return SpendingView(
         by=by.value,
