@@ -27,7 +27,7 @@ def ask(call: Call) -> int:
         body["session"] = call.session
     if call.new:
         body["fresh"] = "yes"
-    return _said(call, _sent(call, "/v1/ask", body))
+    return _spoken(call, "/v1/ask", body)
 
 
 def tell(call: Call) -> int:
@@ -36,7 +36,7 @@ def tell(call: Call) -> int:
     if text is None:
         return USAGE
     run = run_named(call)["id"]
-    return _said(call, _sent(call, f"/v1/runs/{quote(run)}/tell", {"text": text, "event": os.urandom(16).hex()}))
+    return _spoken(call, f"/v1/runs/{quote(run)}/tell", {"text": text, "event": os.urandom(16).hex()})
 
 
 def _text(call: Call) -> str | None:
@@ -47,6 +47,16 @@ def _text(call: Call) -> str | None:
         return piped
     call.err.say("agentctl: say something: agentctl ask how full are the disks")
     return None
+
+
+def _spoken(call: Call, target: str, body: dict[str, Any]) -> int:
+    begun = None
+    try:
+        begun = _sent(call, target, body)
+        return _said(call, begun)
+    except KeyboardInterrupt:
+        # Before the answer nobody knows whether a run has begun: asked again, the same event names it.
+        return _stop(call, begun or _sent(call, target, body))
 
 
 def _sent(call: Call, target: str, body: dict[str, Any]) -> Mapping[str, Any]:
@@ -69,8 +79,6 @@ def _said(call: Call, begun: Mapping[str, Any]) -> int:
             answer.show(event)
             if event["type"] in ("run_ended", "run_waiting"):
                 return answer.end(call.client.ask("GET", f"/v1/runs/{run}"))
-    except KeyboardInterrupt:
-        return _stop(call, begun)
     except (Lost, Unreachable):
         pass
     answer.end_line()

@@ -197,6 +197,36 @@ async def test_ctrl_c_cancels_the_run_and_says_so(spoken_to):
         await spoken_to.logged("run.finished", routine="ask", status="cancelled")
 
 
+async def test_ctrl_c_before_the_daemon_has_answered_cancels_the_run_all_the_same(spoken_to, tmp_path):
+    path, held = tmp_path / "slow.sock", asyncio.Event()
+
+    async def slow(reader, writer):
+        request = await reader.readuntil(b"\r\n\r\n")
+        size = int(request.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+        behind, onwards = await asyncio.open_unix_connection(str(spoken_to.socket))
+        onwards.write(request + await reader.readexactly(size))
+        answer = await behind.read()
+        onwards.close()
+        if b"/v1/ask" in request and not held.is_set():
+            held.set()
+            await reader.read()  # the first answer is not there yet when the person gives up
+        else:
+            writer.write(answer)
+        writer.close()
+
+    async with Vendor([{"text": "never", "hang": True}]) as vendor:
+        await started(spoken_to, vendor)
+        async with await asyncio.start_unix_server(slow, str(path)):
+            asking = await spoken_to._spawn("daemon.control.cli", "--socket", path, "ask", "slowly")
+            await held.wait()
+            asking.send_signal(signal.SIGINT)
+            _, err = await asking.communicate()
+        assert asking.returncode == 130
+        assert "cancelled; run" in err.decode()
+        await spoken_to.logged("run.finished", routine="ask", status="cancelled")
+        assert len((await spoken_to.agentctl("runs", "--json")).json["items"]) == 1
+
+
 async def test_kill_9_in_the_middle_of_an_answer_asks_nothing_twice(spoken_to):
     look = {"text": "", "tool_calls": [{"name": "file_list", "arguments": {"path": "."}}]}
     async with Vendor(["First.", look, {"text": "never arrives", "hang": True}, "Here you are."]) as vendor:
