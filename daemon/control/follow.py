@@ -35,9 +35,9 @@ def run(call: Call) -> int:
 def follow(call: Call, begun: Mapping[str, Any]) -> int:
     """Show a run until it has ended, then print its report."""
     run_id, err = begun["id"], call.err
-    if not call.json:
-        err.say(f"{err.paint(begun['routine'], BOLD)}  run {short(run_id)}{_line_before(begun)}")
-    try:
+    try:  # from the first word on: whoever has read it may press Ctrl-C
+        if not call.json:
+            err.say(f"{err.paint(begun['routine'], BOLD)}  run {short(run_id)}{_line_before(begun)}")
         last = _watch(call, run_id)
         if last is None:
             return _gone(call, run_id, "stopped")
