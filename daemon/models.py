@@ -144,8 +144,10 @@ NO_MODEL = "none"
 """The model of a run that no model was asked for: its report is the gathered facts."""
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-# Two characters at a time: ten thousand runs that are due together want as many ids at once.
 _PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]
+# The five low bits of a byte as a character.
+_BY_BYTE = (_CROCKFORD * 8).encode()
+_MILLISECOND = 1_000_000  # nanoseconds
 
 
 def new_id() -> str:
@@ -153,9 +155,25 @@ def new_id() -> str:
 
     Of its 80 random bits the first 20 tell the nanosecond: two runs of one millisecond are in order too.
     """
-    milliseconds, nanoseconds = divmod(time.time_ns(), 1_000_000)
-    value = milliseconds << 80 | nanoseconds << 60 | int.from_bytes(os.urandom(8), "big") >> 4
-    return "".join([_PAIRS[value >> shift & 1023] for shift in range(120, -1, -10)])
+    return new_ids(1)[0]
+
+
+def new_ids(count: int) -> list[str]:
+    """Return so many of them, in order, as if a nanosecond lay between one and the next.
+
+    Ten thousand runs that are due together want as many ids at once: one call of the system makes them all, as each
+    lets go of the interpreter, and a busy event loop does not give it back at once.
+    """
+    lots = os.urandom(12 * count).translate(_BY_BYTE).decode()
+    ids, now, known, head = [], time.time_ns(), -1, ""
+    for place in range(count):
+        milliseconds, nanoseconds = divmod(now + place, _MILLISECOND)
+        if milliseconds != known:
+            known, head = milliseconds, "".join([_PAIRS[milliseconds >> shift & 1023] for shift in (40, 30, 20, 10, 0)])
+        ids.append(
+            f"{head}{_PAIRS[nanoseconds >> 10]}{_PAIRS[nanoseconds & 1023]}{lots[12 * place : 12 * place + 12]}"
+        )
+    return ids
 
 
 def utc(moment: datetime) -> datetime:
@@ -432,7 +450,7 @@ class Run:
     """Why it ended as it did, one line."""
     provider: str = ""
     model: str = ""
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
     iterations: int = 0
     taint: Taint = Taint.NONE
     """What it has read; a sub-agent begins with that of its parent."""

@@ -14,6 +14,9 @@ from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+# A frozen value with fewer fields is made too quickly for a second class to be worth its memory.
+WIDE = 10
+
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
@@ -57,7 +60,7 @@ def _compiled_init(cls: Any, *, frozen: bool) -> Any:
     What has `init=False` is for `__post_init__` to set.
     """
     known: dict[str, Any] = {"_set": object.__setattr__, "_unset": MISSING}
-    by_place, by_name, body = ["self"], list[str](), list[str]()
+    by_place, by_name, values = ["self"], list[str](), dict[str, str]()
     for each in fields(cls):
         if not each.init:
             continue
@@ -70,7 +73,17 @@ def _compiled_init(cls: Any, *, frozen: bool) -> Any:
             known[f"_default_{name}"] = each.default
             parameter = f"{name}=_default_{name}"
         (by_name if each.kw_only else by_place).append(parameter)
-        body.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+        values[name] = value
+    plain = [f"self.{name} = {value}" for name, value in values.items()]
+    body = [f"_set(self, {name!r}, {value})" for name, value in values.items()] if frozen else plain
+    if frozen and len(values) >= WIDE and "__slots__" in vars(cls):
+        known |= {"_own": cls, "_open": _open_twin(cls)}
+        body = [
+            "if self.__class__ is _own:",
+            *(f" {line}" for line in ("_set(self, '__class__', _open)", *plain, "self.__class__ = _own")),
+            "else:",  # a child that declares no fields
+            *(f" {line}" for line in body),
+        ]
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     parameters = ", ".join([*by_place, *(["*", *by_name] if by_name else [])])
@@ -78,6 +91,15 @@ def _compiled_init(cls: Any, *, frozen: bool) -> Any:
     init = known["__init__"]
     init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
     return init
+
+
+def _open_twin(cls: Any) -> Any:
+    """Return a class of the same layout whose instances may be written to.
+
+    As one of it a new value takes its fields by plain assignment, a seventh of what going around the refusal costs.
+    """
+    free = {"__slots__": cls.__slots__, "__setattr__": object.__setattr__, "__module__": cls.__module__}
+    return type(cls.__name__, cls.__bases__, free)
 
 
 def _eq(self: Any, other: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 from collections.abc import Callable
@@ -72,6 +73,40 @@ def test_the_frozen_do_not_change(dataclass):
     with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'to'"):
         del one.to
     assert dataclasses.replace(one, to="Bert") == type(one)(to="Bert")
+
+
+def wide_by(dataclass: Callable[..., Any], **more: Any) -> Any:
+    """A class with more fields than are set one by one."""
+    fields = [(f"f{number}", int, field(default=number)) for number in range(values.WIDE)]
+    named = {"__annotations__": {name: kind for name, kind, _ in fields}, **{name: each for name, _, each in fields}}
+    return dataclass(frozen=True, kw_only=True, slots=True)(type("Wide", (), {**named, **more}))
+
+
+@OURS_AND_THEIRS
+def test_a_value_of_many_fields_is_of_its_class_and_does_not_change_either(dataclass):
+    made = []
+    wide = wide_by(dataclass, __post_init__=lambda self: made.append(type(self)))
+    for _ in range(2):  # the first time and later
+        one = wide(f3=33)
+        assert (one.f0, one.f3, one.f9) == (0, 33, 9)
+        assert one == dataclasses.replace(wide(), f3=33)
+        assert copy.deepcopy(one) == one
+        with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'f1'"):
+            one.f1 = 2
+        with pytest.raises(TypeError, match=r"Wide\.__init__\(\) got an unexpected keyword argument 'colour'"):
+            wide(colour="red")
+    assert set(made) == {wide}
+
+
+@OURS_AND_THEIRS
+@pytest.mark.parametrize("layout", [{}, {"__slots__": ()}], ids=["open", "with slots"])
+def test_a_child_that_declares_no_fields_is_made_by_its_parent(dataclass, layout):
+    child = type("Child", (wide_by(dataclass),), layout)
+    one = child(f3=33)
+    assert type(one) is child
+    assert (one.f3, one.f9) == (33, 9)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.f3 = 2
 
 
 @OURS_AND_THEIRS

@@ -8,10 +8,11 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from daemon.errors import NotFound
-from daemon.models import Outcome, Reason, Run, new_id, utc
+from daemon.models import Outcome, Reason, Run, new_ids, utc
 from daemon.store.part import Part
 from daemon.store.rows import Row, clean, deflate, encode, moment, moment_or_none, runs_in, stamp, stamp_or_none
 from daemon.values import dataclass
@@ -139,17 +140,14 @@ class Slots(Part):
         None where the slot is taken, or where more runs are unended than the claim may stand beside.
         """
         now = self._clock()
-        definitions = {claim.definition: fingerprint(claim.definition) for claim in claims}
+        hashes = [fingerprint(claim.definition) for claim in claims]
 
         def work(connection: sqlite3.Connection) -> list[Run | None]:
-            connection.executemany(
-                "INSERT INTO definition (hash, body) VALUES (?, ?) ON CONFLICT DO NOTHING",
-                [(hash_, body) for body, hash_ in definitions.items()],
-            )
+            _keep(connection, {hash_: claim.definition for hash_, claim in zip(hashes, claims, strict=True)})
             taken = _taken(connection, claims)
             runs = [
-                None if number in taken else _run_of(claim, definitions[claim.definition], now)
-                for number, claim in enumerate(claims)
+                None if number in taken else _run_of(id_, claim, hashes[number], now)
+                for number, (claim, id_) in enumerate(zip(claims, new_ids(len(claims)), strict=True))
             ]
             _write(connection, [(claim, run) for claim, run in zip(claims, runs, strict=True) if run], stamp(now))
             return runs
@@ -185,9 +183,9 @@ def _states(connection: sqlite3.Connection) -> dict[str, RoutineState]:
     }
 
 
-def _run_of(claim: Claim, definition: str, now: datetime) -> Run:
+def _run_of(id_: str, claim: Claim, definition: str, now: datetime) -> Run:
     return Run(
-        id=new_id(),
+        id=id_,
         routine=claim.routine,
         definition=definition,
         trigger=claim.trigger,
@@ -199,25 +197,36 @@ def _run_of(claim: Claim, definition: str, now: datetime) -> Run:
     )
 
 
+def _keep(connection: sqlite3.Connection, definitions: Mapping[str, str]) -> None:
+    """Write down those of these definitions, by their names, that are new: mostly none is."""
+    new, hashes = dict(definitions), list(definitions)
+    for start in range(0, len(hashes), TOGETHER):
+        some = hashes[start : start + TOGETHER]
+        known = f"SELECT hash FROM definition WHERE hash IN ({', '.join('?' * len(some))})"
+        for (hash_,) in connection.execute(known, some):
+            del new[hash_]
+    _insert(connection, "definition (hash, body)", [*new.items()], "ON CONFLICT DO NOTHING")
+
+
 def _write(connection: sqlite3.Connection, opened: Sequence[tuple[Claim, Run]], now: int) -> None:
+    slots = [stamp(run.slot) for _, run in opened]
     _insert(
         connection,
         'run (id, routine, definition, "trigger", slot, event, status, created, not_before, goal)',
         [
             (
-                *(run.id, run.routine, run.definition, run.trigger, stamp(run.slot), run.event, run.status, now),
+                *(run.id, run.routine, run.definition, run.trigger, slot, run.event, run.status, now),
                 *(stamp_or_none(run.not_before), run.goal),
             )
-            for _, run in opened
+            for (_, run), slot in zip(opened, slots, strict=True)
         ],
     )
-    slots = ((claim, run, stamp(run.slot)) for claim, run in opened)
     _insert(
         connection,
         "slot (routine, first, last, event, outcome, reason, run_id, lateness)",
         [
             (claim.routine, slot, slot, claim.event, claim.outcome, claim.reason, run.id, claim.lateness)
-            for claim, run, slot in slots
+            for (claim, run), slot in zip(opened, slots, strict=True)
         ],
     )
     _insert(
@@ -225,13 +234,15 @@ def _write(connection: sqlite3.Connection, opened: Sequence[tuple[Claim, Run]], 
         "input (run_id, body)",
         [(run.id, deflate(encode(claim.input))) for claim, run in opened if claim.input is not None],
     )
-    connection.executemany(
-        "INSERT INTO seen (routine, path, version, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+    _insert(
+        connection,
+        "seen (routine, path, version, at)",
         [(claim.routine, path, version, now) for claim, _ in opened for path, version in claim.files],
+        "ON CONFLICT DO NOTHING",
     )
 
 
-def _insert(connection: sqlite3.Connection, into: str, rows: Sequence[Row]) -> None:
+def _insert(connection: sqlite3.Connection, into: str, rows: Sequence[Row], rest: str = "") -> None:
     """Insert rows, many with one statement: only while that is under way has the loop the GIL for itself.
 
     With a statement for each row the two threads would wait for each other at every one of them.
@@ -239,7 +250,7 @@ def _insert(connection: sqlite3.Connection, into: str, rows: Sequence[Row]) -> N
     for start in range(0, len(rows), TOGETHER):
         some = rows[start : start + TOGETHER]
         marks = ", ".join([f"({', '.join('?' * len(some[0]))})"] * len(some))
-        connection.execute(f"INSERT INTO {into} VALUES {marks}", [value for row in some for value in row])
+        connection.execute(f"INSERT INTO {into} VALUES {marks} {rest}", [*chain.from_iterable(some)])
 
 
 # Rows of one routine never overlap, so only the one that begins last before a slot can cover it.
