@@ -38,10 +38,10 @@ class Errands:
         self._retry: asyncio.TimerHandle | None = None
         self._stopped = False
 
-    def add(self, name: str) -> None:
-        """Have the work done for a name."""
-        if not self._stopped:
-            self._waiting[name] = None
+    def add(self, *names: str) -> None:
+        """Have the work done for these names."""
+        if names and not self._stopped:
+            self._waiting.update(dict.fromkeys(names))
             self._begin()
 
     async def stop(self) -> None:
