@@ -346,6 +346,7 @@ class _OnceTrigger(BaseTrigger):  # type: ignore[misc]
     """Has been set to its only moment already."""
 
     __slots__ = ()
+    schedule = None
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
         return None
@@ -354,14 +355,14 @@ class _OnceTrigger(BaseTrigger):  # type: ignore[misc]
 class _StartTrigger(BaseTrigger):  # type: ignore[misc]
     """Asks the schedule for the next start."""
 
-    __slots__ = ("_schedule",)
+    __slots__ = ("schedule",)
 
     def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
+        self.schedule = schedule
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
         # From the later of the two, so that an outage is one step.
-        return self._schedule.next_start(max(previous_fire_time or now, now))
+        return self.schedule.next_start(max(previous_fire_time or now, now))
 
 
 class _Scheduler(AsyncIOScheduler):  # type: ignore[misc]
@@ -390,8 +391,12 @@ class _Scheduler(AsyncIOScheduler):  # type: ignore[misc]
         due = self._alarms.get_due_jobs(now)
         # A slot is judged by its own rules, however late the ring; so several starts of one job are one ring.
         self._ring(*(job.id for job in due))
+        following: dict[int, datetime | None] = {}  # by schedule: those who share one share the answer
         for job in due:
-            job.next_run_time = job.trigger.get_next_fire_time(job.next_run_time, now)
+            like = id(job.trigger.schedule)
+            if like not in following:
+                following[like] = job.trigger.get_next_fire_time(job.next_run_time, now)
+            job.next_run_time = following[like]
             if job.next_run_time:
                 self._alarms.update_job(job)
             else:

@@ -73,7 +73,8 @@ class Ledger:
         self._lock, self._door = asyncio.Lock(), asyncio.Lock()
         self._beside = 0
         """How many share the lock."""
-        self._occupied: dict[str, list[Run]] | None = None
+        self._occupied: dict[str, tuple[str, ...]] | None = None
+        """The runs under way, by routine, as they were seen since the ledger was opened."""
         self._patience, self._gates = Patience(journal), Gates(journal)
         self.unrehearsed: set[str] = set()
         """Routines that are held back until a rehearsal was approved."""
@@ -203,7 +204,7 @@ class Ledger:
     async def rename(self, old: str, new: str, move: Callable[[], None]) -> None:
         """Give a routine another name with its history; `move` renames its file. Refused while a run is under way."""
         await self.settle([old])
-        if active := await self.active_alone(old):
+        if active := await self._journal.active(old):
             raise Refused(f"a run of {old} is {active[0].status} (run {active[0].id}); wait for it")
         await self._journal.rename(old, new)
         try:
@@ -314,8 +315,10 @@ class Ledger:
         claims: list[Claim] = []
         floors: dict[str, datetime] = {}
         await self._end_pauses(names, now)
+        await self._look(names)
+        known: _Known = {}
         for name in names:
-            settled = self._settled(name, now)
+            settled = self._settled(name, now, known)
             if settled is None:
                 continue
             floors[name] = settled.slot
@@ -335,12 +338,15 @@ class Ledger:
         self._floors.update(floors)
         return runs
 
-    def _settled(self, name: str, now: datetime) -> Settled | None:
+    def _settled(self, name: str, now: datetime, known: _Known) -> Settled | None:
         schedule = self.schedules.get(name)
         if schedule is None:
             return None
-        paused = self.states[name].pausing(now)
-        return settle(schedule, floor=self._floors[name], now=now, up_since=self.up_since, paused=paused)
+        floor, paused = self._floors[name], self.states[name].pausing(now)
+        like = id(schedule), floor, paused
+        if like not in known:
+            known[like] = settle(schedule, floor=floor, now=now, up_since=self.up_since, paused=paused)
+        return known[like]
 
     async def _account(self, stretches: Sequence[tuple[str, Stretch]]) -> None:
         if not stretches:
@@ -384,7 +390,7 @@ class Ledger:
             return self._hindered(name, Reason.NOT_BEFORE)
         if key := await self._gates.closed_by(routine, self.schedules[name], self.states[name], now):
             return Hindrance(reason=Reason.GATE, rule=key)
-        if overlaps(routine, await self.active(name)):
+        if self._occupied and overlaps(routine, self._occupied.get(name, ())):
             return self._hindered(name, Reason.OVERLAP)
         cap = await self.afford(routine)
         return Hindrance(reason=Reason.BUDGET, rule=cap) if cap else None
@@ -400,23 +406,20 @@ class Ledger:
             return self._hindered(name, Reason.PAUSED)
         if not self.schedules[name].active(now):
             return self._hindered(name, Reason.QUIET_HOURS)
+        await self._look([name])
         return await self._hindrance(name, now)
 
-    async def active(self, name: str) -> list[Run]:
-        """Return the runs of a routine that have not ended.
+    async def _look(self, names: Iterable[str]) -> None:
+        """See which runs are under way.
 
-        One look serves all that are due together. What it shows may have ended since, and is looked at again.
+        One look serves all that are due together. What it shows of these routines may have ended since: look again.
         """
-        if self._occupied is None or name in self._occupied:
-            self._occupied = {}
-            for run in await self._journal.active():
-                self._occupied.setdefault(run.routine, []).append(run)
-        return self._occupied.get(name, [])
+        if self._occupied is None or not self._occupied.keys().isdisjoint(names):
+            self._occupied = await self._journal.under_way()
 
-    async def active_alone(self, name: str) -> list[Run]:
-        """Return the same where nothing else is started with it: of a hundred other routines it has nothing to know."""
-        self._occupied = {name: await self._journal.active(name)}
-        return self._occupied[name]
+    async def look_alone(self, name: str) -> None:
+        """Do so where nothing else is started with a routine: of a hundred others it has nothing to know."""
+        self._occupied = {name: tuple(run.id for run in await self._journal.active(name))}
 
     async def let_pass(self, name: str, slot: datetime, hindrance: Hindrance) -> None:
         """Account for a moment at which a run was not started."""
@@ -469,26 +472,31 @@ class Ledger:
             return []
         runs = [run for run in await self._journal.open_slots(claims) if run]
         for run in runs:
-            active = [] if self._occupied is None else self._occupied.setdefault(run.routine, [])
-            if self.routines[run.routine].run.overlap == "cancel_previous":
+            occupied = {} if self._occupied is None else self._occupied
+            active = occupied.get(run.routine, ())
+            if active and self.routines[run.routine].run.overlap == "cancel_previous":
                 for previous in active:
                     with suppress(Refused, NotFound):  # it has ended in between
-                        await self._cancel(previous.id)
-            active.append(run)
+                        await self._cancel(previous)
+            if run.id not in active:  # a look in between has seen it
+                occupied[run.routine] = (*active, run.id)
             await self._submit(run)
         return runs
 
 
 # What is to be written down: slots without a run, slots with one, and how far that settles each routine.
 _Decided: TypeAlias = tuple[list[tuple[str, Stretch]], list[Claim], dict[str, datetime]]
+# What is due at one moment, by schedule, floor and pause: those who share them share the answer.
+_Known: TypeAlias = dict[tuple[int, datetime, bool], Settled | None]
+MOST_BESIDE: Mapping[str, int | None] = {"skip": 0, "queue_one": 1, "cancel_previous": None}
 
 
 def most_beside(routine: Routine) -> int | None:
     """Return beside how many runs of a routine one more may be started; None: beside any."""
-    return {"skip": 0, "queue_one": 1, "cancel_previous": None}[routine.run.overlap]
+    return MOST_BESIDE[routine.run.overlap]
 
 
-def overlaps(routine: Routine, active: Sequence[Run]) -> bool:
+def overlaps(routine: Routine, active: Sequence[str]) -> bool:
     """Tell whether one run more would be too many."""
     most = most_beside(routine)
     return most is not None and len(active) > most

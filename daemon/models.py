@@ -170,9 +170,7 @@ def new_ids(count: int) -> list[str]:
         milliseconds, nanoseconds = divmod(now + place, _MILLISECOND)
         if milliseconds != known:
             known, head = milliseconds, "".join([_PAIRS[milliseconds >> shift & 1023] for shift in (40, 30, 20, 10, 0)])
-        ids.append(
-            f"{head}{_PAIRS[nanoseconds >> 10]}{_PAIRS[nanoseconds & 1023]}{lots[12 * place : 12 * place + 12]}"
-        )
+        ids.append(f"{head}{_PAIRS[nanoseconds >> 10]}{_PAIRS[nanoseconds & 1023]}{lots[12 * place : 12 * place + 12]}")
     return ids
 
 

@@ -85,7 +85,7 @@ class Occasions:
         most, now = most_beside(self._ledger.routines[name]), self._clock.now()
         async with self._ledger.beside() if most is not None else self._ledger.open():
             if most is None:  # those under way are to be cancelled
-                await self._ledger.active_alone(name)
+                await self._ledger.look_alone(name)
             if trigger == "manual":
                 seen = self._journal.remember(OPERATOR_SEEN, now.isoformat())  # in one commit with the claim
             runs = await self._ledger.start([self._ledger.claim(name, trigger, now, event=event, beside=most)])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -56,6 +57,7 @@ class Schedule:
     """When the active time begins."""
 
     @classmethod
+    @lru_cache(maxsize=1024)  # thousands of routines share a few schedules, and then what is reckoned for one of them
     def of(
         cls,
         *,
@@ -161,6 +163,8 @@ class Schedule:
 
     def active(self, moment: datetime) -> bool:
         """Tell whether a moment lies within the active hours and days."""
+        if self.opening is None:
+            return True
         local = moment.astimezone(self.zone)
         day = local.isoweekday() % 7
         if self.active_hours:

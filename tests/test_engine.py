@@ -217,6 +217,36 @@ async def test_a_thousand_routines_due_at_once_all_start(house: House) -> None:
     assert house.bell.at == at("02 09:00")
 
 
+async def test_one_look_serves_all_that_are_due_together_while_their_last_runs_wait(house: House) -> None:
+    looks: list[int] = []
+
+    class Watched(Journal):
+        async def under_way(self) -> dict[str, tuple[str, ...]]:
+            found = await super().under_way()
+            looks.append(len(found))
+            return found
+
+    await house.boot(*(routine(f"r{n:04}") for n in range(600)), journal=Watched)
+    await house.reach("01 09:00")
+    await house.finish(house.submitted[0])
+    looks.clear()
+    await house.reach("02 09:00")
+    assert house.started[600:] == ["r0000 02 09:00"]
+    assert await house.rows("r0001") == ["01 09:00 ran", "02 09:00 skipped overlap"]
+    assert len(looks) < 10, f"each look costs more the more runs wait: {looks}"
+
+
+async def test_a_routine_that_shares_its_schedule_keeps_its_own_floor(house: House) -> None:
+    await house.boot(routine("early"))
+    await house.reach("01 12:00")
+    await house.engine.pause("early")
+    await house.reload(routine("early"), routine("late"), routine("other", run={"prompt": "x"}))
+    await house.reach("02 12:00")
+    assert await house.rows("early") == ["01 09:00 ran", "02 09:00 skipped paused"]
+    assert await house.rows("late") == ["02 09:00 ran"]
+    assert house.started == ["early 01 09:00", "late 02 09:00", "other 02 09:00"]
+
+
 async def test_a_spread_delays_the_start_and_keeps_the_slot(house: House) -> None:
     await house.boot(routine(trigger={**NINE, "spread": "10m"}))
     start = house.bell.at

@@ -350,6 +350,18 @@ class Runs(Incidents):
         unended = "WHERE status IN ('queued', 'running', 'waiting') AND (? IS NULL OR +routine = ?) ORDER BY id"
         return await self._db.read(lambda connection: runs_in(connection, unended, (routine, routine)))
 
+    async def under_way(self) -> dict[str, tuple[str, ...]]:
+        """Return the ids of all runs that have not ended by routine, oldest first: ten thousand may wait their turn."""
+        unended = "SELECT routine, id FROM run WHERE status IN ('queued', 'running', 'waiting') ORDER BY id"
+
+        def work(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
+            found: dict[str, tuple[str, ...]] = {}
+            for routine, run in connection.execute(unended):
+                found[routine] = (*found.get(routine, ()), run)
+            return found
+
+        return await self._db.read(work)
+
     async def definition(self, hash_: str) -> str:
         """Return the definition that a run keeps, as JSON text. NotFound."""
 
