@@ -30,7 +30,7 @@ class AnthropicBaseProvider(SdkProvider):
         import httpx2
         from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 
-        from daemon.providers.transport import transport_to
+        from daemon.providers.transport import OnlyBodiesDiffer, client_to
 
         key = self._api_key or "none"
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "User-Agent": "agentd"}
@@ -38,7 +38,7 @@ class AnthropicBaseProvider(SdkProvider):
         if not self._own:
             headers["X-Api-Key"] = key  # some compatible servers look only there
 
-        class Client(AsyncAnthropic):
+        class Client(OnlyBodiesDiffer, AsyncAnthropic):
             @property
             def default_headers(self) -> dict[str, Any]:
                 return headers  # the SDK's own describe this machine
@@ -48,7 +48,7 @@ class AnthropicBaseProvider(SdkProvider):
             base_url=self.base_url,
             max_retries=0,
             timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT),
-            http_client=DefaultAsyncHttpxClient(follow_redirects=False, transport=transport_to(self.base_url)),
+            http_client=client_to(self.base_url, usual=DefaultAsyncHttpxClient),
             open_telemetry=False,
         )
         client._custom_headers = {}  # what ANTHROPIC_CUSTOM_HEADERS put there would win over ours

@@ -34,13 +34,13 @@ class OpenAIProvider(SdkProvider):
         import httpx2
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-        from daemon.providers.transport import transport_to
+        from daemon.providers.transport import OnlyBodiesDiffer, client_to
 
         # the SDK insists on a key; local servers want one to be there and ignore it
         key = self._api_key or "none"
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "User-Agent": "agentd"}
 
-        class Client(AsyncOpenAI):
+        class Client(OnlyBodiesDiffer, AsyncOpenAI):
             @property
             def default_headers(self) -> dict[str, Any]:
                 # the SDK's own describe this machine, and hold what OPENAI_CUSTOM_HEADERS, OPENAI_ORG_ID and others say
@@ -51,5 +51,5 @@ class OpenAIProvider(SdkProvider):
             base_url=self.base_url,
             max_retries=0,
             timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT),
-            http_client=DefaultAsyncHttpxClient(follow_redirects=False, transport=transport_to(self.base_url)),
+            http_client=client_to(self.base_url, usual=DefaultAsyncHttpxClient),
         )

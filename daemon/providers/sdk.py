@@ -53,7 +53,7 @@ class SdkProvider(VendorProvider):
 
     async def _post(self, path: str, body: bytes) -> Answer:
         client = self._client or await self._open()
-        return await self._answered(client.post(path, cast_to=_response(), content=body))
+        return await self._answered(client.post_bytes(path, body))
 
     async def _answered(self, asked: Awaitable[Any]) -> Answer:
         sdk = sys.modules[self.sdk]
@@ -72,7 +72,7 @@ class SdkProvider(VendorProvider):
 
         sdk = sys.modules[self.sdk]
         try:
-            response = await client.post(path, cast_to=httpx2.Response, content=body, stream=True)
+            response = await client.post_bytes(path, body, stream=True)
         except sdk.APIStatusError as error:
             response = error.response  # read to its end
         except sdk.APIConnectionError as error:
