@@ -47,7 +47,6 @@ from daemon.places import OVERLAY
 from daemon.policy import Policy
 from daemon.recollection import remember
 from daemon.redact import Secrets
-from daemon.rehearsals import Rehearsals
 from daemon.routines import MADE, Changes, Definition, Loaded, Routine, against, load_folder
 from daemon.sandbox import Ladder, settle, tenant
 from daemon.skills import Shelf
@@ -81,6 +80,7 @@ if TYPE_CHECKING:
     from daemon.host import RunHost
     from daemon.offspring import Offspring
     from daemon.overlay import Overlay
+    from daemon.rehearsals import Rehearsals
     from daemon.replays import Replays
     from daemon.traces import Traces
 
@@ -456,6 +456,8 @@ class App:
     @cached_property
     def rehearsals(self) -> Rehearsals:
         """Who tries routines before they are trusted."""
+        from daemon.rehearsals import Rehearsals
+
         return Rehearsals(
             self.journal,
             self.engine,
@@ -625,7 +627,7 @@ class App:
             wake_outbox=self.outbox.wake,
             preview=lambda routine: self.host.preview(routine),
             replays=lambda: self.replays,
-            rehearsals=self.rehearsals,
+            rehearsals=lambda: self.rehearsals,
             metrics=self.metrics,
             caps=lambda: (self.config.budget.day, self.config.budget.month),
             access=self._access,

@@ -17,21 +17,18 @@ import structlog
 from daemon.almanac import schedule_of
 from daemon.app import App
 from daemon.control.server import Server
-from daemon.digest import Digest
 from daemon.due import may_resume
 from daemon.errors import DaemonError
-from daemon.memory.keeper import Keeper
-from daemon.mirror import Mirror
 from daemon.models import Json, Run, Status, new_id
 from daemon.notify import Notifier
 from daemon.recollection import retention_of
 from daemon.reload import Reloads, zone_bell
-from daemon.store.retention import Keep
 from daemon.tools.subagent import SUBAGENT
-from daemon.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from daemon.control.public import PublicServer
+    from daemon.store.retention import Keep
+    from daemon.upkeep import Upkeep
 
 log = structlog.get_logger()
 
@@ -182,6 +179,8 @@ def _chores(app: App) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
     else:
         yield from _keeping(app)
     if app.config.memory.mirror:
+        from daemon.mirror import Mirror
+
         workspace = app.config.workspace_path(app.place.state)
         yield "memory mirror", Mirror(app.memory, workspace, app.journal, clock=app.clock.now).run()
     yield "sandbox", app.ladder.climb()
@@ -190,6 +189,9 @@ def _chores(app: App) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
 
 def _keeping(app: App) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
     """Yield how the house is kept; of daemons that share a database, one does it."""
+    from daemon.digest import Digest
+    from daemon.memory.keeper import Keeper
+
     keeper = Keeper(app.memory, clock=app.clock.now, retention=lambda: retention_of(app.config))
     yield "memory keeper", keeper.run()
     yield "journal upkeep", upkeep_of(app).run()
@@ -224,6 +226,7 @@ _AGAIN = 10.0  # seconds
 def _import_the_rest() -> None:
     import daemon.host
     import daemon.memory.context
+    import daemon.rehearsals
     import daemon.run  # noqa: F401
 
 
@@ -274,6 +277,8 @@ async def _open_to_the_network(app: App, tasks: asyncio.TaskGroup) -> PublicServ
 
 def upkeep_of(app: App) -> Upkeep:
     """Return what keeps the journal in order."""
+    from daemon.store.retention import Keep
+    from daemon.upkeep import Upkeep
 
     def keep() -> Keep:
         wanted = app.config.keep

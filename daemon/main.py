@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import gc
 import os
 import sys
@@ -12,14 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon import __version__
-from daemon.control.parser import Parser
 from daemon.errors import ConfigError, DaemonError, NotFound, Refused, StateBusy
 from daemon.imports import frugal
 from daemon.places import OVERLAY, find_config, find_socket, find_state, looked_at, socket_in, user_home
 
 if TYPE_CHECKING:
+    import argparse
+    from argparse import Namespace
+
     from daemon.app import App, Place
     from daemon.config import Config
+    from daemon.control.parser import Parser
+else:
+    from types import SimpleNamespace as Namespace  # all that argparse asks of one
 
 EX_CONFIG = 78  # sysexits.h: something is wrong in a file; the unit does not restart on it
 EX_TEMPFAIL = 75  # another daemon has the state; later it may be free
@@ -38,9 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # None where the caller has closed them (`agentd >&-`)
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
-    words, rest = _apart(sys.argv[1:] if arguments is None else arguments)
-    options = _parser().parse_args(words)
-    options.rest = rest
+    options = _options(sys.argv[1:] if arguments is None else arguments)
     try:
         return int(options.verb(options))
     except DaemonError as error:
@@ -63,7 +64,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+class Options(Namespace):
+    """What the command line said."""
+
+
+def _options(words: Sequence[str]) -> Options:
+    """Read the command line; whoever makes a mistake in it is told, and the process ends."""
+    if plain := _plain(words):
+        return plain
+    words, rest = _apart(words)
+    return _parser().parse_args(words, Options(rest=rest))
+
+
+def _plain(words: Sequence[str]) -> Options | None:
+    """Read what a daemon is started with, or `once`, where it is nothing out of the ordinary; None for all else.
+
+    To import argparse and tell it all our verbs takes as long as twenty other modules (6 ms).
+    """
+    options, left = Options(config=None, state=None, verb=serve, rest=()), list(words)
+    while left:
+        word = left.pop(0)
+        if word == "once" and options.verb is serve:
+            options.verb, place = once, "routine"
+        elif word in ("--config", "--state"):
+            place = word[2:]
+        else:
+            return None
+        value = left.pop(0) if left else "-"
+        if not value or value.startswith("-"):
+            return None
+        setattr(options, place, value if place == "routine" else Path(value))
+    return options
+
+
 def _parser() -> argparse.ArgumentParser:
+    from daemon.control.parser import Parser
+
     parser = Parser(prog="agentd", description="Run LLM agents on a schedule. Without a verb: start the daemon.")
     parser.add_argument("--version", action="version", version=f"agentd {__version__}")
     _add_places(parser)
@@ -166,8 +202,9 @@ def _add_moves(verbs: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _add_places(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
-    # a verb's parser must not reset what stood before the verb
-    default = argparse.SUPPRESS if again else None
+    from argparse import SUPPRESS
+
+    default = SUPPRESS if again else None  # a verb's parser must not reset what stood before the verb
     parser.add_argument("--config", type=Path, default=default, metavar="FILE", help="the config file")
     parser.add_argument("--state", type=Path, default=default, metavar="DIR", help="where its own data is")
 
@@ -180,7 +217,7 @@ def _folder() -> Path:
         return Path("/")
 
 
-def _config(options: argparse.Namespace, overlay: Path | None = None) -> Config:
+def _config(options: Options, overlay: Path | None = None) -> Config:
     """Return the config that wins, with what agents wrote above it; ConfigError if there is none, naming where it was
     looked for."""
     from daemon.config import load_config
@@ -195,7 +232,7 @@ def _config(options: argparse.Namespace, overlay: Path | None = None) -> Config:
     return load_config(found, overlay)
 
 
-def _place(options: argparse.Namespace, *, console: bool) -> Place:
+def _place(options: Options, *, console: bool) -> Place:
     """Return where the daemon lives; nothing is made yet."""
     from daemon.app import Place
     from daemon.redact import Secrets
@@ -219,13 +256,15 @@ def _place(options: argparse.Namespace, *, console: bool) -> Place:
     )
 
 
-def serve(options: argparse.Namespace) -> int:
+def serve(options: Options) -> int:
     """Start the daemon and stay until SIGTERM or Ctrl-C."""
     # The start makes next to no garbage, and looking for it takes a tenth of the time.
     gc.disable()
     # A thread that computes (recall, the journal) may keep the loop waiting for so long: Python's own 5 ms are a stall.
     sys.setswitchinterval(0.001)
     with frugal():
+        import asyncio
+
         from daemon import life
         from daemon.app import App
     from daemon.banner import banner
@@ -258,8 +297,10 @@ def serve(options: argparse.Namespace) -> int:
     return 0
 
 
-def worker(options: argparse.Namespace) -> int:
+def worker(options: Options) -> int:
     """Live runs that daemons start, until SIGTERM or Ctrl-C."""
+    import asyncio
+
     from daemon import life
     from daemon.app import App
     from daemon.errors import Fault
@@ -284,9 +325,11 @@ def worker(options: argparse.Namespace) -> int:
     return 0
 
 
-def once(options: argparse.Namespace) -> int:
+def once(options: Options) -> int:
     """Run one routine in the foreground; if a daemon holds the state, hand the run over to it."""
     with frugal():
+        import asyncio
+
         from daemon import life
         from daemon.app import App
     from daemon.control.call import exit_code_of
@@ -320,7 +363,7 @@ def once(options: argparse.Namespace) -> int:
         return agentctl(["--socket", str(socket), "run", options.routine])
 
 
-def init(options: argparse.Namespace) -> int:
+def init(options: Options) -> int:
     """Write the shipped files for somebody who installed a wheel."""
     from daemon.shipped import init as write
 
@@ -331,7 +374,7 @@ def init(options: argparse.Namespace) -> int:
     return 0
 
 
-def new(options: argparse.Namespace) -> int:
+def new(options: Options) -> int:
     """Write a routine, or print it."""
     from datetime import UTC, datetime
 
@@ -346,7 +389,7 @@ def new(options: argparse.Namespace) -> int:
     return 0
 
 
-def validate(options: argparse.Namespace) -> int:
+def validate(options: Options) -> int:
     """Print every fault of config, policy and routines; 1 if there is one."""
     from daemon.validate import check_all
 
@@ -355,15 +398,16 @@ def validate(options: argparse.Namespace) -> int:
     return check_all(found, json=options.json)
 
 
-def doctor(options: argparse.Namespace) -> int:
+def doctor(options: Options) -> int:
     """Look at the installation without a daemon; 1 if something is wrong."""
     from daemon.doctor import main as examine
 
     return examine(options)
 
 
-def policy(options: argparse.Namespace) -> int:
+def policy(options: Options) -> int:
     """Work on the policy: what it says, and what another would have said."""
+    from daemon.control.parser import Parser
     from daemon.drafting import Desk
     from daemon.drafting.words import add_words
 
@@ -375,34 +419,34 @@ def policy(options: argparse.Namespace) -> int:
     return int(asked.on_policy(desk, asked))
 
 
-def _state(options: argparse.Namespace) -> Path:
+def _state(options: Options) -> Path:
     """Return the state folder that is meant."""
     named: Path | None = options.state
     return (named or find_state(os.environ, user_home(), uid=os.getuid())).absolute()
 
 
-def _config_if_any(options: argparse.Namespace) -> Config | None:
+def _config_if_any(options: Options) -> Config | None:
     """Return the config that wins; None where there is none and none was named."""
     if options.config is None and find_config(None, os.environ, _folder(), user_home()) is None:
         return None
     return _config(options)
 
 
-def replay(options: argparse.Namespace) -> int:
+def replay(options: Options) -> int:
     """Play a run again; 1 if it comes out otherwise."""
     from daemon import encore
 
     return encore.replay(options, state=lambda: _state(options), config=lambda: _config_if_any(options))
 
 
-def freeze(options: argparse.Namespace) -> int:
+def freeze(options: Options) -> int:
     """Write a run into a folder."""
     from daemon import encore
 
     return encore.freeze(options, state=lambda: _state(options), config=lambda: _config_if_any(options))
 
 
-def backup(options: argparse.Namespace) -> int:
+def backup(options: Options) -> int:
     """Copy all that is known into one file."""
     from daemon.backup import backup as copy
     from daemon.control.bar import bar
@@ -415,7 +459,7 @@ def backup(options: argparse.Namespace) -> int:
     return 0
 
 
-def restore(options: argparse.Namespace) -> int:
+def restore(options: Options) -> int:
     """Put a backup back."""
     from daemon.backup import restore as put_back
     from daemon.control.bar import bar
@@ -427,7 +471,7 @@ def restore(options: argparse.Namespace) -> int:
     return 0
 
 
-def export(options: argparse.Namespace) -> int:
+def export(options: Options) -> int:
     """Write routines with their history."""
     from daemon.control.bar import bar
     from daemon.transfer import export as write
@@ -438,7 +482,7 @@ def export(options: argparse.Namespace) -> int:
     return 0
 
 
-def import_(options: argparse.Namespace) -> int:
+def import_(options: Options) -> int:
     """Take in what was exported elsewhere."""
     from daemon.control.bar import bar
     from daemon.transfer import take_in
@@ -448,7 +492,7 @@ def import_(options: argparse.Namespace) -> int:
     return 0
 
 
-def service(options: argparse.Namespace) -> int:
+def service(options: Options) -> int:
     """Install or remove a unit, once somebody has seen it and said yes."""
     from daemon.unit import agreed, install, plan, uninstall
 
@@ -469,7 +513,7 @@ def service(options: argparse.Namespace) -> int:
     return 0
 
 
-def logs(options: argparse.Namespace) -> int:
+def logs(options: Options) -> int:
     """Show the log file."""
     from daemon.control.logs import main as show
 

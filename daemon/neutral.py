@@ -12,7 +12,6 @@ of text is broken where it begins. Doing it twice changes nothing more.
 
 from __future__ import annotations
 
-import html
 import re
 
 # ECMA-48 sequences with what they carry (CSI; OSC, DCS and the like up to their end), then any other control character.
@@ -63,9 +62,11 @@ def printable(text: str) -> str:
 
 def neutral(text: str) -> str:
     """Return a report in which nothing acts by itself and no address is one any more."""
+    from html import unescape  # the names of 2,231 characters, which an idle daemon can do without
+
     text = printable(text)
     for _ in range(_UNDO_AT_MOST):
-        undone = printable(html.unescape(text))
+        undone = printable(unescape(text))
         if undone == text:
             break
         text = undone

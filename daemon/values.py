@@ -8,7 +8,8 @@ shared. Type checkers see the library's decorator.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, FrozenInstanceError, fields
 from functools import cache
 from operator import attrgetter
@@ -22,14 +23,15 @@ if TYPE_CHECKING:
 else:
     from dataclasses import dataclass as _dataclass
 
-    def dataclass(cls=None, /, *, frozen=False, kw_only=False, slots=False):
+    def dataclass(cls=None, /, *, init=True, frozen=False, kw_only=False, slots=False):
         """Make a dataclass of a class, as `dataclasses.dataclass` does with these options."""
 
         def made(cls):
             if cls.__doc__ is None:
                 cls.__doc__ = cls.__name__  # else the library works out a signature to put there
             own = vars(cls)
-            if own.get("__hash__") is None:  # Python writes None there for a class with an `__eq__`
+            # Python writes None there for a class with an `__eq__`; a class that writes it itself means it
+            if "__hash__" not in own or (own["__hash__"] is None and "__eq__" in own):
                 cls.__hash__ = _hash if frozen else None
             if "__eq__" not in own:
                 cls.__eq__ = _eq
@@ -37,11 +39,31 @@ else:
                 cls.__repr__ = _repr
             if frozen:
                 cls.__setattr__, cls.__delattr__ = _refuse_to_set, _refuse_to_delete
-            cls = _dataclass(init=False, repr=False, eq=False, kw_only=kw_only, slots=slots)(cls)
-            cls.__init__ = _first_init(cls, frozen=frozen)
+            with _thawed(cls.__mro__[1:]):
+                cls = _dataclass(init=False, repr=False, eq=False, kw_only=kw_only, slots=slots)(cls)
+            cls.__dataclass_params__.frozen = frozen
+            if init:
+                cls.__init__ = _first_init(cls, frozen=frozen)
             return cls
 
         return made if cls is None else made(cls)
+
+
+# What a dataclass may be asked to be here.
+OPTIONS = frozenset(["init", "frozen", "kw_only", "slots"])
+
+
+@contextmanager
+def _thawed(parents: Sequence[Any]) -> Iterator[None]:
+    """Let the library take the parents for what it makes of their child: one that it has not frozen itself."""
+    frozen = [own for each in parents if (own := vars(each).get("__dataclass_params__")) and own.frozen]
+    for each in frozen:
+        each.frozen = False
+    try:
+        yield
+    finally:
+        for each in frozen:
+            each.frozen = True
 
 
 def _first_init(cls: Any, *, frozen: bool) -> Any:
@@ -126,8 +148,18 @@ def _repr(self: Any) -> str:
 
 
 def _refuse_to_set(self: Any, name: str, value: object) -> None:
-    raise FrozenInstanceError(f"cannot assign to field {name!r}")
+    if _is_frozen(self, name):
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+    object.__setattr__(self, name, value)
 
 
 def _refuse_to_delete(self: Any, name: str) -> None:
-    raise FrozenInstanceError(f"cannot delete field {name!r}")
+    if _is_frozen(self, name):
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+    object.__delattr__(self, name)
+
+
+def _is_frozen(instance: Any, name: str) -> bool:
+    """Say whether an attribute stays; a child that is no dataclass may have others of its own."""
+    cls = type(instance)
+    return "__dataclass_fields__" in vars(cls) or name in cls.__dataclass_fields__

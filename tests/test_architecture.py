@@ -99,6 +99,16 @@ LATER = frozenset(
     ]
 )
 
+# What a start does without: it serves runs, commands, other ways to start, or the network, and comes when one needs it.
+NOT_YET = frozenset(
+    [
+        *("_hashlib", "_ssl", "argparse", "email.message", "email.parser", "html.entities", "urllib.request"),
+        *("rich", "standardwebhooks", "uvicorn.main", "pydantic.networks", "pydantic.dataclasses"),
+        *("daemon.agent", "daemon.control.public", "daemon.digest", "daemon.host", "daemon.injection", "daemon.mirror"),
+        *("daemon.neutral", "daemon.rehearsals", "daemon.run", "daemon.traces", "daemon.upkeep"),
+    ]
+)
+
 # `except Exception` is at home around one tool call (the model must hear of it) and around one background task (the
 # daemon must survive it). What is caught in a thread and raised again where somebody awaits it is not swallowed.
 CALL, TASK, CARRIED = "one tool call", "one background task", "carried out of its thread"
@@ -287,6 +297,12 @@ def test_the_client_really_is_light():
 
 def test_the_daemon_starts_without_sdk_and_sqlmodel():
     assert not loaded_by("daemon.main", "daemon.app") & LATER
+
+
+def test_a_start_imports_nothing_that_can_come_later():
+    start = "with daemon.main.frugal(): from daemon import app, life"
+    printed = python(f"import daemon.main\n{start}\nimport sys; print(*sys.modules)")
+    assert not set(printed.split()) & NOT_YET
 
 
 # Imports modules in a fresh interpreter and prints what they did besides: written, bound, started, or read from the

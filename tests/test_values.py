@@ -189,3 +189,55 @@ def test_the_constructor_has_its_parameters_once_it_was_needed():
     parcel = made_by(values.dataclass)
     parcel(to="Anna")
     assert list(inspect.signature(parcel).parameters) == ["to", "weight", "stamps", "secret"]
+
+
+@OURS_AND_THEIRS
+def test_a_constructor_of_its_own_stays_and_a_missing_hash_stays_missing(dataclass):
+    @dataclass(init=False, frozen=True)
+    class Event:
+        name: str
+        __hash__ = None
+
+        def __init__(self, name: str) -> None:
+            object.__setattr__(self, "name", name.upper())
+
+    assert Event("a") == Event("A")
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Event("a"))
+
+
+@OURS_AND_THEIRS
+def test_a_child_that_is_no_dataclass_may_have_attributes_of_its_own(dataclass):
+    @dataclass(frozen=True)
+    class Place:
+        street: str
+
+    class Home(Place):
+        pass
+
+    home = Home("Elm")
+    home.cat = "Minka"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        home.street = "Oak"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        del home.street
+    del home.cat
+    assert home == Home("Elm")
+
+
+@pytest.mark.parametrize("parents", [values.dataclass, dataclasses.dataclass], ids=["of ours", "of theirs"])
+@OURS_AND_THEIRS
+def test_children_and_parents_may_be_declared_by_either(dataclass, parents):
+    @parents(frozen=True, slots=True)
+    class Animal:
+        name: str
+
+    @dataclass(frozen=True, slots=True)
+    class Dog(Animal):
+        tail: int = 1
+
+    assert Dog("Rex").tail == 1 and {Dog("Rex")} == {Dog("Rex")}
+    for each in (Animal("Rex"), Dog("Rex")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            each.name = "Bello"
+    assert Animal.__dataclass_params__.frozen and Dog.__dataclass_params__.frozen

@@ -74,7 +74,7 @@ async def _told(surface: Surface, run: str) -> RehearsalView:
 def _rehearsals(surface: Surface) -> Rehearsals:
     if surface.rehearsals is None:
         raise Refused("nothing is rehearsed here")
-    return surface.rehearsals
+    return surface.rehearsals()
 
 
 ROUTES = (

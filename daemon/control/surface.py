@@ -104,7 +104,7 @@ class Surface:
     """What a run of a routine would be told now."""
     replays: Callable[[], Replays] | None = None
     """Who plays runs again."""
-    rehearsals: Rehearsals | None = None
+    rehearsals: Callable[[], Rehearsals] | None = None
     """Who tries routines."""
     wake_outbox: Callable[[], None] = lambda: None
     """Tell the outbox that there is something to send."""

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from daemon.errors import (
@@ -161,6 +160,8 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
     given = headers.get("retry-after", "")
     if (seconds := _seconds(given, 1)) is not None:
         return seconds
+    from email.utils import parsedate_to_datetime
+
     try:
         moment = parsedate_to_datetime(given)
     except ValueError:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 
 from daemon.models import Json
 from daemon.store.rows import MICROSECOND, moment, now_in, stamp
 from daemon.store.runs import Runs
+from daemon.values import dataclass
 
 FORGOTTEN = timedelta(days=1) // MICROSECOND  # microseconds after which a silent process is not listed any more
 

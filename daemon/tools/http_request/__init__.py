@@ -12,7 +12,6 @@ import re
 import ssl
 from collections.abc import Callable
 from dataclasses import replace
-from email.message import Message
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
@@ -194,6 +193,8 @@ def _depth(text: str) -> int:
 
 def _told(asked: Target, answer: Answer) -> Json:
     """Return what the model reads; raise ToolFailed with it if the server was not content."""
+    from email.message import Message
+
     about = Message()
     about["content-type"] = answer.headers.get("content-type", "application/octet-stream")
     kind = about.get_content_type()

@@ -5,7 +5,6 @@ Not `html.parser`: 200 kB that are made for it keep it busy for minutes. This re
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -65,9 +64,15 @@ def _seen(page: str) -> Iterator[str]:
 
 def _plain(text: str) -> str:
     try:
-        return html.unescape(text)
+        return _unescaped(text)
     except ValueError:  # a number of thousands of digits
         return text
+
+
+def _unescaped(text: str) -> str:
+    from html import unescape  # the names of 2,231 characters, which an idle daemon can do without
+
+    return unescape(text)
 
 
 def _name(page: str, start: int) -> str:
@@ -86,6 +91,6 @@ def _instead(tag: str, links: list[str]) -> Iterator[str]:
         yield " | "
     elif name == "a" and not closes:
         href = _HREF.search(tag)
-        links.append(html.unescape(href[1]) if href else "")
+        links.append(_unescaped(href[1]) if href else "")
     elif name == "a" and links and (link := links.pop()):
         yield f" ({link})"
