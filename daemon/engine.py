@@ -80,6 +80,8 @@ class RoutineEngine:
             "slot claims", self._ledger.settle, retry=RETRY, session=self._ledger.open, at_once=2 * AHEAD * SLICE
         )
         self._realigning: asyncio.Task[None] | None = None
+        self._steps = 0
+        """How often the clock was set."""
 
     # --- life
 
@@ -281,16 +283,20 @@ class RoutineEngine:
             self._alarm.set_once(name, at)
 
     def _clock_set(self) -> None:
+        self._steps += 1
         if self._realigning is None or self._realigning.done():
             self._realigning = asyncio.create_task(self._realign(), name="clock set")
 
     async def _realign(self) -> None:
         """Ask for everything anew: after a step of the clock no alarm, and no floor in the future, can be trusted."""
-        log.info("engine.clock_set", now=self._clock.now().isoformat())
         try:
-            async with self._ledger.open():
-                await self._ledger.realign()
-                await self._stand(self._ledger.schedules)
+            steps = 0
+            while steps != self._steps:  # it may be set once more before this is done
+                steps = self._steps
+                log.info("engine.clock_set", now=self._clock.now().isoformat())
+                async with self._ledger.open():
+                    await self._ledger.realign()
+                    await self._stand(self._ledger.schedules)
         except Exception:  # the rings below find what is due; the next one of each routine stands where it stood
             log.exception("engine.realign_failed")
         self._ring(*self._ledger.schedules)

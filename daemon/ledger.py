@@ -172,6 +172,7 @@ class Ledger:
 
     async def realign(self) -> None:
         """Trust no baseline, no floor and no account of the future: the clock was set."""
+        self.up_since = min(self.up_since, self._clock.now())
         self.states = await self._set_baselines(self._keys)
         await self._take_back(self.routines)
         await self.read_floors(self.schedules)
@@ -430,8 +431,6 @@ class Ledger:
     def _claim_of(self, name: str, settled: Settled, outcome: Outcome) -> Claim:
         trigger = self.routines[name].trigger
         kind = "cron" if trigger.cron else "every" if trigger.every else "at"
-        if outcome is not Outcome.RAN:
-            log.info(f"slot.{outcome}", routine=name, slot=settled.slot.isoformat(), lateness=settled.lateness)
         claim = self.claim(name, kind, settled.slot, outcome=outcome, lateness=settled.lateness)
         if outcome is Outcome.RAN:
             return claim
@@ -470,8 +469,12 @@ class Ledger:
         """Claim slots in one durable transaction and hand on the runs of those that were free."""
         if not claims:
             return []
-        runs = [run for run in await self._journal.open_slots(claims) if run]
-        for run in runs:
+        opened = zip(claims, await self._journal.open_slots(claims), strict=True)
+        started = [(claim, run) for claim, run in opened if run]
+        for claim, run in started:
+            if claim.outcome is not Outcome.RAN:
+                slot = claim.slot.isoformat()
+                log.info(f"slot.{claim.outcome}", routine=claim.routine, slot=slot, lateness=claim.lateness)
             occupied = {} if self._occupied is None else self._occupied
             active = occupied.get(run.routine, ())
             if active and self.routines[run.routine].run.overlap == "cancel_previous":
@@ -481,7 +484,7 @@ class Ledger:
             if run.id not in active:  # a look in between has seen it
                 occupied[run.routine] = (*active, run.id)
             await self._submit(run)
-        return runs
+        return [run for _, run in started]
 
 
 # What is to be written down: slots without a run, slots with one, and how far that settles each routine.

@@ -186,7 +186,7 @@ def _missed(q: Question, row: SlotRow, slot: datetime) -> tuple[str, str]:
         rule = "of all missed slots only the latest one may be caught up"
     else:
         rule = f"it was too late by then: {_catch_up(q, slot)}"
-    return rule, f"missed {q.at(slot)}{stretch}: the daemon was down or asleep, and {rule}"
+    return rule, f"missed {q.at(slot)}{stretch}: the daemon was down or asleep, or its clock jumped, and {rule}"
 
 
 def _skipped(q: Question, row: SlotRow, slot: datetime) -> tuple[str, str]:
@@ -271,7 +271,7 @@ def _from_schedule(q: Question, slot: datetime) -> Because:
         return because("not_yet", rule, f"{soon}{but}")
     if slot <= q.state.baseline:
         rule = f"the schedule counts since {q.at(q.state.baseline)}"
-        how = "when it was first seen, edited, enabled or resumed"
+        how = "when it was first seen, edited, enabled or resumed, or the clock was put back"
         return because("before_baseline", rule, f"did not start at {q.at(slot)}: {rule}, {how}")
     return because("undecided", "the ledger", f"is due since {q.at(slot)}, and its slot is just being settled")
 

@@ -6,17 +6,25 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Coroutine
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from apscheduler.schedulers.base import STATE_PAUSED
 from freezegun.api import FrozenDateTimeFactory
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from daemon.clock import SystemClock
+from daemon.control.plans import why
 from daemon.due import INSTANT
+from daemon.ledger import SLICE
 from daemon.schedule import EPOCH
+from daemon.store.journal import Journal
 from tests.clockwork import HALF_HOURLY, House, at, routine
 
 NEVER = {**HALF_HOURLY, "catch_up": "none"}
@@ -63,6 +71,16 @@ async def test_a_pause_told_ahead_of_the_clock_stays_told_as_far_as_the_clock_ha
     assert await house.rows() == ["01 08:30 to 01 10:00, 4 skipped paused", "01 10:30 ran"]
 
 
+async def test_after_a_clock_of_2031_was_put_right_a_slot_it_then_jumps_over_is_late_and_not_caught_up(
+    house: House,
+) -> None:
+    house.time.move_to(at("2031-05-05T08:00"))
+    await house.boot(routine())
+    await house.set_clock("01 08:40")
+    await house.set_clock("01 09:10")
+    assert await house.rows() == ["01 09:00 late"], "the daemon was not down"
+
+
 async def test_a_step_of_which_no_timer_told_is_noticed_with_the_next_slot(house: House) -> None:
     await house.boot(routine("often", {"every": timedelta(minutes=5)}), routine(trigger=NEVER))
     await house.reach("01 08:05")
@@ -73,6 +91,62 @@ async def test_a_step_of_which_no_timer_told_is_noticed_with_the_next_slot(house
     await house.set_clock("01 08:40")
     await house.reach("01 09:00")
     assert await house.rows("daily") == ["01 08:30 missed down", "01 09:00 ran"]
+
+
+async def test_a_clock_that_is_set_again_while_the_alarms_are_set_anew_leaves_none_at_the_wrong_time(
+    house: House,
+) -> None:
+    await house.boot(*(routine(f"r{number}") for number in range(SLICE + 1)))
+    house.time.move_to(at("2031-05-05T08:00"))
+    house.bell.stepped()
+    while house.engine._alarm._scheduler.state != STATE_PAUSED:  # between the first slice and the next
+        await asyncio.sleep(0)
+    await house.set_clock("01 08:10")
+    assert {job.next_run_time for job in house.engine._alarm._scheduler.get_jobs()} == {at("01 09:00")}
+
+
+class Killed(BaseException):
+    """kill -9, as far as a test can bear it."""
+
+
+class DyingJournal(Journal):
+    """Dies before or after it has taken back what was told of the time to come."""
+
+    dies = ""
+
+    async def take_back(self, kept: Any) -> None:
+        if self.dies == "before":
+            raise Killed
+        await super().take_back(kept)
+        if self.dies == "after":
+            raise Killed
+
+
+@pytest.mark.parametrize("dies", ["before", "after"])
+async def test_killed_while_it_takes_back_it_loses_no_slot(house: House, dies: str) -> None:
+    await house.boot(routine(trigger=NEVER))
+    await house.set_clock("01 09:59")
+    await house.reach("01 10:00")
+    await house.crash()
+    house.time.move_to(at("01 08:40"))
+    with suppress(Killed):
+        await house.boot(routine(trigger=NEVER), journal=type("Dying", (DyingJournal,), {"dies": dies}))
+    for moment in ("01 09:10", "01 10:40"):
+        await house.crash()
+        house.time.move_to(at(moment))
+        await house.boot(routine(trigger=NEVER))
+    assert await house.rows() == ["01 08:30 to 01 09:30, 3 missed down", "01 10:00 ran", "01 10:30 missed down"]
+
+
+async def test_what_ran_by_a_clock_that_was_ahead_is_not_the_last_slot_that_why_tells_of(house: House) -> None:
+    await house.boot(routine(trigger=NEVER))
+    await house.set_clock("01 09:59")
+    await house.reach("01 10:00")
+    await house.set_clock("01 08:40")
+    surface: Any = SimpleNamespace(
+        engine=house.engine, journal=house.journal, clock=SystemClock().now, elsewhere=lambda routine: ""
+    )
+    assert (await why(surface, name="daily"))["slot"] == "2026-01-01T08:30:00.000Z"
 
 
 class Upheavals(RuleBasedStateMachine):

@@ -151,14 +151,18 @@ HOURS = {"trigger": {"every": timedelta(minutes=30), "timezone": "UTC", "active_
                 "trigger": {"cron": "0 9 * * *", "timezone": "UTC", "catch_up": "none"},
             },
             "missed",
-            'daily missed @: the daemon was down or asleep, and catch_up = "none" starts no slot late.',
+            (
+                "daily missed @: the daemon was down or asleep, or its clock jumped, and"
+                ' catch_up = "none" starts no slot late.'
+            ),
         ),
         (
             {"rows": [row("01 09:00", Outcome.MISSED, Reason.DOWN, last=at("03 09:00"), count=3)]},
             "missed",
             (
                 "daily missed @, as 3 slots in a row were (Thu 01 Jan 09:00 UTC to Sat 03 Jan 09:00 UTC):"
-                " the daemon was down or asleep, and of all missed slots only the latest one may be caught up."
+                " the daemon was down or asleep, or its clock jumped, and of all missed"
+                " slots only the latest one may be caught up."
             ),
         ),
         (
@@ -168,16 +172,16 @@ HOURS = {"trigger": {"every": timedelta(minutes=30), "timezone": "UTC", "active_
             },
             "missed",
             (
-                "daily missed @: the daemon was down or asleep, and of all missed slots only the latest"
-                " one may be caught up."
+                "daily missed @: the daemon was down or asleep, or its clock jumped, and of all missed"
+                " slots only the latest one may be caught up."
             ),
         ),
         (
             {"rows": [row("02 09:00", Outcome.MISSED, Reason.DOWN)]},
             "missed",
             (
-                "daily missed @: the daemon was down or asleep, and it was too late by then: catch_up ="
-                ' "once" starts the latest missed slot if late by at most half the period (12 hours).'
+                "daily missed @: the daemon was down or asleep, or its clock jumped, and it was too late by"
+                ' then: catch_up = "once" starts the latest missed slot if late by at most half the period (12 hours).'
             ),
         ),
         (
@@ -206,7 +210,7 @@ HOURS = {"trigger": {"every": timedelta(minutes=30), "timezone": "UTC", "active_
             "before_baseline",
             (
                 "daily did not start at @: the schedule counts since Sat 03 Jan 12:00 UTC, when it was"
-                " first seen, edited, enabled or resumed."
+                " first seen, edited, enabled or resumed, or the clock was put back."
             ),
         ),
         ({"enabled": False}, "disabled", "daily does not start at @: its file says enabled = false."),

@@ -51,7 +51,8 @@ async def why(surface: Surface, *, name: str, at: str | None = None) -> WhyView:
         first = moment("at", at)
     else:
         timed = schedule.cron or schedule.every or schedule.at
-        latest = next((slot for slot in await journal.slots(name, limit=20) if slot.event is None or not timed), None)
+        known = [slot for slot in await journal.slots(name, now=now, limit=20) if slot.first <= now]
+        latest = next((slot for slot in known if slot.event is None or not timed), None)
         first = asked_about(schedule, state, now, latest)
     until = first + (timedelta(seconds=1) if first.second or first.microsecond else timedelta(minutes=1))
     rows = await journal.slots_within(name, first, until)

@@ -276,7 +276,7 @@ async def list_slots(
     if routine is not None and not await surface.journal.runs(routine, limit=1):
         check_known(surface, routine)
     first = moment("since", since) if since is not None else None
-    found = await surface.journal.slots(routine, since=first, limit=cursor + limit + 1)
+    found = await surface.journal.slots(routine, since=first, now=surface.clock(), limit=cursor + limit + 1)
     return Page(
         items=[slot_view(slot) for slot in found[cursor : cursor + limit]], next=_following(found, cursor + limit)
     )

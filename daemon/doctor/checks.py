@@ -278,7 +278,7 @@ def check_clock(found: Installation) -> Iterator[Check]:
     text = f"{found.now.astimezone():%Y-%m-%d %H:%M:%S %Z}"
     if found.newest_write and found.newest_write > found.now + CLOCK_SLACK:
         text = f"{text}, but the journal was written at {found.newest_write.astimezone():%Y-%m-%d %H:%M %Z}"
-        fix = "set the clock: it runs behind a time it has already shown, and slots of that time will not come again"
+        fix = "set the clock: it is behind a time that it has shown before, and what ran then does not run again"
         yield Check(name="clock", state="fail", found=text, fix=fix)
     elif found.synchronised is False:
         fix = "timedatectl set-ntp true: routines run by this clock"

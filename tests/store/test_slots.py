@@ -271,3 +271,11 @@ async def test_slots_are_listed_newest_first_and_no_more_than_wanted(ledger: Led
     await ledger.journal.open_slots(claims)
     assert [row.first for row in await ledger.journal.slots("a", limit=2)] == [at(4), at(3)]
     assert [row.first for row in await ledger.journal.slots(limit=3)] == [at(4), at(4), at(3)]
+
+
+async def test_what_ran_by_a_clock_that_was_ahead_hides_no_slot_of_today(ledger: Ledger, clock: Clock) -> None:
+    now = clock.turn(hours=20)
+    await ledger.journal.open_slots([ledger.claim("a", slot=at(hour)) for hour in (1, 2, 50, 60)])
+    assert [row.first for row in await ledger.journal.slots("a", now=now, limit=3)] == [at(2), at(1), at(60)]
+    assert [row.first for row in await ledger.journal.slots("a", now=now, limit=2)] == [at(2), at(1)]
+    assert [row.first for row in await ledger.journal.slots("a", now=at(60), limit=1)] == [at(60)]
