@@ -179,7 +179,7 @@ class App:
                 app.providers = Providers(config, place.env, place.secrets)
                 app.providers.get(config.provider)  # a missing key is told at start, not at 08:30
                 app.traces = app._traces(config)
-                app.purse = Purse(app.journal, clock=app.clock, zone=lambda: app.zone, config=lambda: app.config)
+                app.purse = app._purse()
                 app.registry = app._tools()
                 app.servers = Servers(config.mcp, app.registry, secret=app._server_key)
                 app.outbox = app._outbox()
@@ -207,6 +207,10 @@ class App:
                 await database.close()
         finally:
             lock.release()
+
+    def _purse(self) -> Purse:
+        more: Any = {"config": lambda: self.config, "shared": self.shared}
+        return Purse(self.journal, clock=self.clock, zone=lambda: self.zone, **more)
 
     def _traces(self, config: Config) -> Traces | None:
         """Return who tells OpenTelemetry of runs; None, and nothing imported, where nobody listens; ConfigError."""

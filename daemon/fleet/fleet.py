@@ -33,6 +33,7 @@ from daemon.store import Worker
 if TYPE_CHECKING:
     from daemon.events import Events
     from daemon.fleet.executor import FleetExecutor
+    from daemon.money import Purse
     from daemon.store import Database, Journal
     from daemon.talk import Talk
 
@@ -49,6 +50,7 @@ class Rooms(Protocol):
     journal: Journal
     events: Events
     executor: FleetExecutor
+    purse: Purse
     talk: Talk
     owner: str
     boot: datetime
@@ -172,6 +174,7 @@ class Fleet:
         """Something may have been said while we did not listen."""
         self.heart.ring()
         self._when_paused()
+        self._rooms.purse.ring()
         self._seek()
         for run in self._rooms.events.followed_runs():
             self._look(run)
@@ -179,6 +182,9 @@ class Fleet:
     def _heard(self, said: Json) -> None:
         if "routine" in said:
             self._when_paused()
+            return
+        if "paid" in said:
+            self._rooms.purse.ring()
             return
         if "passed" in said:
             self._seek()

@@ -24,7 +24,7 @@ ANYWHERE = "any"
 NEEDS = "has"
 CHANNEL = "agentd"
 # To be raised with every change of the triggers below: processes of two versions may share a database.
-VERSION = 2
+VERSION = 3
 
 _SQL = Path(__file__).parent
 

@@ -39,6 +39,13 @@ BEGIN
     RETURN NULL;
 END $$;
 
+CREATE OR REPLACE FUNCTION agentd_call_paid() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('agentd', '{"paid": 1}');
+    RETURN NULL;
+END $$;
+
+DROP TRIGGER IF EXISTS agentd_call_paid ON spending;
 DROP TRIGGER IF EXISTS agentd_routine_moved ON routine;
 DROP TRIGGER IF EXISTS agentd_run_moved ON run;
 DROP TRIGGER IF EXISTS agentd_run_opened ON run;
@@ -48,6 +55,9 @@ CREATE TRIGGER agentd_run_moved AFTER UPDATE ON run FOR EACH ROW
     WHEN (OLD.status <> NEW.status OR OLD.steps <> NEW.steps OR OLD.cancel <> NEW.cancel)
     EXECUTE FUNCTION agentd_run_moved();
 CREATE TRIGGER agentd_run_told AFTER INSERT ON told FOR EACH ROW EXECUTE FUNCTION agentd_run_told();
+-- only calls that a cap let wait are written down before they are made
+CREATE TRIGGER agentd_call_paid AFTER UPDATE ON spending FOR EACH ROW
+    WHEN (OLD.outcome = 'asked' AND NEW.outcome <> 'asked') EXECUTE FUNCTION agentd_call_paid();
 CREATE TRIGGER agentd_routine_moved AFTER UPDATE ON routine FOR EACH ROW
     WHEN (OLD.paused <> NEW.paused OR OLD.paused_until IS DISTINCT FROM NEW.paused_until)
     EXECUTE FUNCTION agentd_routine_moved();

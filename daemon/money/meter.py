@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from daemon.errors import ProviderError, StoreFull
 from daemon.memory.tokens import estimate
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Usage
+from daemon.money.prices import Rates
 from daemon.money.purse import MOST, Account, Held, Purse
 from daemon.providers import LLMProvider, Standing
 from daemon.store.spending import Called, Spent
@@ -100,19 +101,28 @@ class Meter(Standing):
         size = self._size(messages, functions)
         rates = await self._prices.soon(self.name, self.model_name) if capped else None
         wanted = kw.get("max_tokens") or self.inner.max_tokens
-        held = await self._purse.hold(self._account, rates, size=size, wanted=wanted)
+        held, number = await self._set_aside(now, rates, size=size, wanted=wanted, written=capped)
         self._sent, self._shortened = held.max_tokens, held.max_tokens < (wanted or MOST)
-        if not capped:  # a run's tokens are counted by the run; the journal's row is of money
-            return _Call(at=now, held=held, size=size), kw | {"max_tokens": held.max_tokens}
-        usage = Usage(input=size, output=held.max_tokens)
-        try:
-            number = await self._purse.journal.reserve(
-                self._row(now, Called.ASKED, usage, held.cost if rates else None)
-            )
-        except BaseException:
-            self._purse.settle(held, self._account, now, cost=0, tokens=0)
-            raise
         return _Call(at=now, held=held, number=number, size=size), kw | {"max_tokens": held.max_tokens}
+
+    async def _set_aside(
+        self, now: datetime, rates: Rates | None, *, size: int, wanted: int | None, written: bool
+    ) -> tuple[Held, int | None]:
+        """Set aside what the call may come to; `written`, in a row of the journal, whose number is returned as well."""
+        while True:
+            held = await self._purse.hold(self._account, rates, size=size, wanted=wanted)
+            if not written:  # a run's tokens are counted by the run; the journal's row is of money
+                return held, None
+            usage = Usage(input=size, output=held.max_tokens)
+            row = self._row(now, Called.ASKED, usage, held.cost if rates else None)
+            number = None
+            try:
+                number = await self._purse.journal.reserve(row, held.limits)
+            finally:
+                if number is None:
+                    self._purse.settle(held, self._account, now, cost=0, tokens=0)
+            if number is not None:  # else another process was first
+                return held, number
 
     async def _answered(self, call: _Call, response: LLMResponse, messages: int) -> None:
         usage = response.usage

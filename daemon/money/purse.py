@@ -3,12 +3,17 @@
 Sums of a day and a month are read from the journal when a cap first asks for them, and kept up from then on: a decision
 about ten thousand routines that are due together is made from memory. What a call under way may come to is held until
 it is known, and nobody else can spend it.
+
+Where several processes spend from the same caps nothing of a day or a month is kept in memory: sums are read for each
+call, what others have under way among them, and the row that sets a call's money aside is written only if all caps
+still cover it (store/spending.py). What only calls of others stand in the way of waits until these have ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
@@ -19,6 +24,7 @@ from daemon.definitions import Conflict, Rule
 from daemon.errors import OverBudget
 from daemon.money.prices import NANO, Prices, Rates
 from daemon.routines import Budget, Definition, Routine
+from daemon.store.spending import Limit
 from daemon.values import dataclass
 
 if TYPE_CHECKING:
@@ -30,6 +36,8 @@ LEAST = 1024
 LEAST_OF_RUN = 64
 # What an answer is given room for where nobody says how long it may be.
 MOST = 16_384
+# Seconds between looks at what other processes have under way: each end of a call is told, this is for those missed.
+_LOOK = 5.0
 
 
 class Clock(Protocol):
@@ -79,6 +87,10 @@ class Cap:
     """An answer that must be shorter is not asked for."""
     tokens: int | None = None
     """Of a run's tokens: how many it may use."""
+    since: datetime | None = None
+    """Of a day or a month: when it began."""
+    routine: str = ""
+    """Whose it is, where it is that of a routine."""
 
     @property
     def left(self) -> int:
@@ -112,6 +124,8 @@ class Held:
     tokens: int
     max_tokens: int
     tallies: tuple[Tally, ...] = field(repr=False)
+    limits: tuple[Limit, ...] = ()
+    """What must still hold as it is written down, where others spend too."""
 
 
 _Period = tuple[int, ...]  # (year, month) or (year, month, day)
@@ -127,7 +141,10 @@ class Purse:
         clock: Clock,
         zone: Callable[[], ZoneInfo],
         config: Callable[[], Config],
+        shared: bool = False,
     ) -> None:
+        """`shared`: other processes spend from the same caps."""
+        self._shared = shared
         self.journal, self.clock, self._zone, self._config = journal, clock, zone, config
         self._prices = (config(), Prices(config()))
         self._tallies: dict[tuple[_Period, str], Tally] = {}
@@ -179,14 +196,25 @@ class Purse:
             if all(cap.room(size, rates) >= min(most, cap.least) for cap in caps):
                 room = min([most, *(cap.room(size, rates) for cap in caps)])
                 break
-            await self._settled.wait()
+            await self._one_settled()
         tokens = int(room)
         cost = int(size * rates.dearest(size) + tokens * rates.output_token(size)) + 1 if rates else 0
         tallies = tuple({id(cap.tally): cap.tally for cap in caps}.values())
         for tally in tallies:
             tally.held_cost += cost
             tally.held_tokens += size + tokens
-        return Held(cost=cost, tokens=size + tokens, max_tokens=tokens, tallies=tallies)
+        limits = tuple(
+            Limit(since=cap.since, routine=cap.routine, most=cap.limit, dollars=cap.dollars)
+            for cap in caps
+            if self._shared and cap.since
+        )
+        return Held(cost=cost, tokens=size + tokens, max_tokens=tokens, tallies=tallies, limits=limits)
+
+    async def _one_settled(self) -> None:
+        """Wait until a call has come to its end, here or, as far as we are told, elsewhere."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK if self._shared else None):
+                await self._settled.wait()
 
     def settle(self, held: Held | None, account: Account, at: datetime, *, cost: int, tokens: int) -> None:
         """Count what a call came to in place of what was set aside for it."""
@@ -196,6 +224,10 @@ class Purse:
             if held:
                 tally.held_cost -= held.cost
                 tally.held_tokens -= held.tokens
+        self.ring()
+
+    def ring(self) -> None:
+        """Let those look again who wait for a call to come to its end."""
         self._settled.set()
         self._settled = asyncio.Event()
 
@@ -266,33 +298,40 @@ class Purse:
             ("[budget] month", whole.month, day[:2], ""),
         ):
             if limit is not None:
-                found.append(_cap(rule, limit, await self._tally(period, who)))
+                tally, since = await self._tally(period, who)
+                found.append(_cap(rule, limit, tally, since=since, routine=who))
         for rule, tokens, period in (
             ("[budget] day_tokens", whole.day_tokens, day),
             ("[budget] month_tokens", whole.month_tokens, day[:2]),
         ):
             if tokens is not None:
-                tally = await self._tally(period, "")
-                found.append(Cap(rule=f"{rule} = {tokens}", limit=tokens, tally=tally, dollars=False))
+                tally, since = await self._tally(period, "")
+                rule = f"{rule} = {tokens}"
+                found.append(Cap(rule=rule, limit=tokens, tally=tally, dollars=False, since=since))
         return found
 
-    async def _tally(self, period: _Period, who: str) -> Tally:
+    async def _tally(self, period: _Period, who: str) -> tuple[Tally, datetime]:
+        """Return what was spent in a day or a month, and when that began."""
+        year, month, day = (*period, 1)[:3]
+        begin = datetime(year, month, day, tzinfo=self._zone())
+        if self._shared:
+            cost, tokens, held_cost, held_tokens = await self.journal.standing_since(begin, who)
+            return Tally(cost=cost, tokens=tokens, held_cost=held_cost, held_tokens=held_tokens), begin
         if tally := self._tallies.get((period, who)):
-            return tally
+            return tally, begin
         current = {key: tally for key, tally in self._tallies.items() if key[0][:2] == period[:2]}
         tally = current[period, who] = Tally()  # before it is awaited: what is spent meanwhile is added to it
         self._tallies = current
-        year, month, day = (*period, 1)[:3]
-        begin = datetime(year, month, day, tzinfo=self._zone())
         for routine, (cost, tokens) in (await self.journal.spent_since(begin)).items():
             if who in ("", routine):
                 tally.cost += cost
                 tally.tokens += tokens
-        return tally
+        return tally, begin
 
 
-def _cap(rule: str, dollars: float, tally: Tally) -> Cap:
-    return Cap(rule=f"{rule} = {dollars:g}", limit=round(dollars * NANO), tally=tally, dollars=True)
+def _cap(rule: str, dollars: float, tally: Tally, *, since: datetime | None = None, routine: str = "") -> Cap:
+    limit = round(dollars * NANO)
+    return Cap(rule=f"{rule} = {dollars:g}", limit=limit, tally=tally, dollars=True, since=since, routine=routine)
 
 
 def priced(config: Config) -> tuple[Rule[Definition], ...]:

@@ -46,6 +46,17 @@ class Spent:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Limit:
+    """What calls since a moment may come to, of one routine or of all."""
+
+    since: datetime
+    routine: str
+    most: int
+    """Billionths of a dollar, or tokens."""
+    dollars: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Sum:
     """What some calls came to."""
 
@@ -81,6 +92,12 @@ _UPDATE = (
     "UPDATE spending SET outcome = ?, input = ?, cache_read = ?, cache_write = ?, output = ?, reasoning = ?, cost = ?"
     " WHERE id = ?"
 )
+_SINCE = (
+    "SELECT coalesce(sum(cost), 0), coalesce(sum(input + output), 0) FROM spending"
+    " WHERE at >= ? AND (CAST(? AS TEXT) = '' OR routine = ?)"
+)
+# Of a process that died, nobody will say what its calls came to.
+_UNDER_WAY = f"{_SINCE} AND outcome = 'asked' AND run_id IN (SELECT id FROM run WHERE status = 'running')"
 _QUARTER = 900_000_000  # microseconds
 _KEYS = {"routine": "routine", "model": "model", "day": "at"}
 _SUMS = (
@@ -92,11 +109,19 @@ _SUMS = (
 class Spending(Part):
     """The calls to models."""
 
-    async def reserve(self, spent: Spent) -> int:
-        """Write down a call that is about to be made; return its number."""
-        values = _values(spent)
+    async def reserve(self, spent: Spent, limits: Sequence[Limit] = ()) -> int | None:
+        """Write down a call that is about to be made; return its number, None if one of the limits does not cover it.
 
-        def work(connection: sqlite3.Connection) -> int:
+        Its cost and tokens are the most that it can come to.
+        """
+        values, tokens = _values(spent), spent.usage.total
+
+        def work(connection: sqlite3.Connection) -> int | None:
+            for limit in limits:
+                cost, used = connection.execute(_SINCE, (stamp(limit.since), limit.routine, limit.routine)).fetchone()
+                # one more: what is set aside is rounded up
+                if cost + (spent.cost or 0) > limit.most + 1 if limit.dollars else used + tokens > limit.most:
+                    return None
             (number,) = connection.execute(_RESERVE, values).fetchone()
             return int(number)
 
@@ -113,6 +138,17 @@ class Spending(Part):
                 connection.execute(_UPDATE, (*values[5:], number))
 
         return self._db.submit(work, lazily=True)
+
+    async def standing_since(self, since: datetime, routine: str = "") -> tuple[int, int, int, int]:
+        """Return the cost and the tokens of calls since then, of a routine or of all, and those of calls under way."""
+        values = (stamp(since), routine, routine)
+
+        def work(connection: sqlite3.Connection) -> tuple[int, int, int, int]:
+            cost, tokens = connection.execute(_SINCE, values).fetchone()
+            held_cost, held_tokens = connection.execute(_UNDER_WAY, values).fetchone()
+            return cost - held_cost, tokens - held_tokens, held_cost, held_tokens
+
+        return await self._db.read(work)
 
     async def spent_by_run(self, run: str) -> tuple[int, int]:
         """Return what a run has cost so far and the tokens it took, those of the runs it has begun among them."""

@@ -1,0 +1,156 @@
+"""Processes that share a database spend from the same caps, and no two of them the same money."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.config import Config, load_config
+from daemon.errors import OverBudget
+from daemon.models import LLMMessage, LLMResponse, Run, Usage
+from daemon.money import Account, Meter, Purse
+from daemon.providers.scripted import ScriptedProvider
+from daemon.routines import Budget
+from daemon.store import Journal
+from daemon.store.opening import open_database
+from tests.store.conftest import Clock as Moments
+from tests.store.conftest import Ledger
+
+# $10 for a million tokens of an answer of at most 10,000: a call may come to a little more than ten cents
+CONFIG = """
+provider = "script"
+[providers.script]
+kind = "scripted"
+price = { input = 1.0, output = 10.0 }
+replies = ["-"]
+[budget]
+"""
+WANTED = 10_000
+
+
+class Clock:
+    def __init__(self, moments: Moments) -> None:
+        self._moments = moments
+
+    def now(self) -> Any:
+        return self._moments()
+
+
+class Slow(ScriptedProvider):
+    """A model that answers when it is let to."""
+
+    def __init__(self, go: asyncio.Event) -> None:
+        super().__init__(name="script")
+        self.go, self.begun = go, 0
+
+    async def chat(self, *_: Any, **__: Any) -> LLMResponse:
+        self.begun += 1
+        await self.go.wait()
+        return LLMResponse(content="Well.", usage=Usage(input=1_000, output=100))
+
+
+class Process:
+    """A process with a connection of its own, and the way in which it is told of the ends of calls."""
+
+    def __init__(self, journal: Journal, config: Config, clock: Moments, go: asyncio.Event) -> None:
+        self.ledger = Ledger(journal._db, clock)
+        self.ledger.journal = journal
+        self.purse = Purse(journal, clock=Clock(clock), zone=lambda: UTC, config=lambda: config, shared=True)  # type: ignore[arg-type, return-value]
+        self.model = Slow(go)
+
+    async def run(self, name: str) -> Run:
+        return await self.ledger.running(name)
+
+    async def ask(self, run: Run) -> LLMResponse:
+        account = Account(run=run.id, routine=run.routine, budget=Budget())
+        meter = Meter(self.model, purse=self.purse, account=account)
+        return await meter.chat([LLMMessage(role="user", content="Say.")], max_tokens=WANTED)
+
+
+class Fleet:
+    def __init__(self, stack: AsyncExitStack, folder: Path, url: str) -> None:
+        self.stack, self.folder, self.url = stack, folder, url
+        self.clock, self.go = Moments(), asyncio.Event()
+
+    async def processes(self, number: int, budget: str) -> list[Process]:
+        path = self.folder / "config.toml"
+        path.write_text(CONFIG + budget)
+        path.chmod(0o600)
+        found = []
+        for each in range(number):
+            db = await open_database(self.folder / f"{each}.db", self.url)
+            self.stack.push_async_callback(db.close)
+            found.append(Process(Journal(db, clock=self.clock), load_config(path), self.clock, self.go))
+        return found
+
+    async def begun(self, processes: list[Process], calls: int) -> None:
+        async with asyncio.timeout(30):
+            while sum(each.model.begun for each in processes) < calls:
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path, postgres_url: str) -> AsyncIterator[Fleet]:
+    async with AsyncExitStack() as stack:
+        yield Fleet(stack, tmp_path, postgres_url)
+
+
+@pytest.mark.parametrize("budget", ["day = 0.35", "month = 0.35", "day_tokens = 32000"])
+async def test_calls_under_way_in_all_processes_together_stay_below_a_cap(fleet: Fleet, budget: str) -> None:
+    processes = await fleet.processes(3, budget)
+    runs = [(process, await process.run(f"r{n}")) for n, process in enumerate(processes * 3)]
+    asking = [asyncio.create_task(process.ask(run)) for process, run in runs]
+    await fleet.begun(processes, 3)
+    (row,) = await processes[0].ledger.db.read(
+        lambda connection: connection.execute(
+            "SELECT count(*), sum(cost), sum(input + output) FROM spending"
+        ).fetchall()
+    )
+    # three in full, and a shorter answer of the rest
+    assert row[0] in (3, 4)
+    if "tokens" in budget:
+        assert row[2] <= 32_000
+    else:
+        assert row[1] <= 350_000_000
+    assert not any(task.done() for task in asking), "what only calls under way stand in the way of waits"
+    fleet.go.set()
+    for process in processes:
+        process.purse.ring()
+    async with asyncio.timeout(60):
+        answers = await asyncio.gather(*asking)
+    assert len(answers) == 9
+    assert sum(each.model.begun for each in processes) == 9
+
+
+async def test_what_one_process_has_spent_another_has_no_more(fleet: Fleet) -> None:
+    first, second = await fleet.processes(2, "day = 0.02")
+    fleet.go.set()
+    run = await first.run("work")
+    for _ in range(5):  # $0.002 each
+        await first.ask(run)
+    await first.ledger.db.write(lambda connection: None)
+    other = await second.run("other")
+    with pytest.raises(OverBudget, match=r"\[budget\] day = 0.02, \$0.0100 left"):
+        await second.ask(other)
+
+
+async def test_what_a_dead_process_had_under_way_counts_for_all_it_may_have_come_to(fleet: Fleet) -> None:
+    first, second = await fleet.processes(2, "day = 0.15")
+    lost = asyncio.create_task(first.ask(await first.run("work")))
+    await fleet.begun([first], 1)
+    ((_, cap),) = await second.purse.standing(())
+    assert (cap.left, cap.held > 100_000_000) == (150_000_000, True)
+    await second.ledger.db.write(lambda connection: connection.execute("UPDATE run SET status = 'interrupted'"))
+    ((_, cap),) = await second.purse.standing(())
+    assert (cap.left < 50_000_000, cap.held) == (True, 0)
+    second.model.go = asyncio.Event()
+    second.model.go.set()
+    await second.ask(await second.run("other"))  # a shorter answer is within what is left
+    fleet.go.set()
+    await lost
