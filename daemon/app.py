@@ -263,6 +263,7 @@ class App:
             submit=self.executor.submit,
             clock=self.clock,
             timer=system_timer(self.clock, self.place.env),
+            shared=self.shared,
         )
 
     async def _close(self) -> None:
@@ -543,11 +544,12 @@ class App:
             self.tasks.create_task(self._ended_elsewhere(run), name=f"end of {run.id}")
 
     def _paused(self) -> None:
-        """Hear that somebody may have paused or resumed a routine, through whichever daemon."""
+        """Hear that somebody may have paused or resumed a routine, or allowed a call for good, on whichever machine."""
         self.tasks.create_task(self._heed(), name="pauses of others")
 
     async def _heed(self) -> None:
         try:
+            await self.approvals.heed()
             await self.engine.heed()
         except DaemonError as error:  # the connection that tells us comes back with the database, and we look again
             log.warning("fleet.pause_missed", detail=str(error))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
 
+from daemon.approvals.remembered import changed
 from daemon.approvals.request import describe, digest
 from daemon.errors import DaemonError, Refused
 from daemon.models import Approval, ApprovalStatus, Run
@@ -36,7 +37,10 @@ class Approvals:
         submit: Callable[[Run], Awaitable[None]],
         clock: Clock,
         timer: Timer,
+        shared: bool = False,
     ) -> None:
+        """`shared`: what is remembered holds for all processes of the database."""
+        self._shared = shared
         self._journal, self._policy, self.remembered = journal, policy, remembered
         self._submit, self._clock, self._timer = submit, clock, timer
         self._bell = asyncio.Event()
@@ -80,7 +84,8 @@ class Approvals:
         log.info("approval.given", approval=asked.id, routine=asked.routine, tool=asked.petition.tool, by=by)
         await self._go_on(runs)
         if remember is not None:
-            self.remembered.add(asked, by=by, at=self._clock.now())
+            entry = self.remembered.add(asked, by=by, at=self._clock.now())
+            await self._share(lambda entries: (*(each for each in entries if each.id != entry.id), entry))
             body = {"approval": asked.id, "request": asked.petition.digest}
             await self._journal.write_audit("remembered", actor=by, routine=asked.routine, body=body)
         return next(each for each in answered if each.id == asked.id)
@@ -100,8 +105,18 @@ class Approvals:
     async def revoke(self, id_: str, *, by: str) -> Entry:
         """Take back what was allowed for good. NotFound."""
         gone = self.remembered.revoke(id_)
+        await self._share(lambda entries: [each for each in entries if each.id != gone.id])
         await self._journal.write_audit("revoked", actor=by, routine=gone.routine, body={"approval": gone.id})
         return gone
+
+    async def heed(self) -> None:
+        """Take over what was allowed for good, or taken back, through another process."""
+        await self._share(lambda entries: entries)
+
+    async def _share(self, change: Callable[[Sequence[Entry]], Sequence[Entry]]) -> None:
+        if self._shared:
+            own = self.remembered.entries()
+            self.remembered.learn(await self._journal.keep_remembered(lambda kept: changed(kept, own, change)))
 
     async def _changed(self, asked: Approval) -> str:
         """Say what about a call is no longer as it was asked; empty if nothing is."""

@@ -4,6 +4,8 @@ It lies in the state folder and is written by us alone; a person may read it, an
 call must be the same word for word, run the same program from the same place, for the same routine, in a run that has
 read nothing of strangers (or whose routine names the tool in `tainted_tools`). What stands in files it is given may
 change; so may its program, as updates do that.
+
+Processes that share a database keep the same there, and each has it in its file: what is said on one holds on all.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -125,9 +127,11 @@ class Remembered:
         lines = difflib.unified_diff(before.splitlines(), after.splitlines(), NAME, NAME, n=0, lineterm="")
         return "\n".join(lines), hashlib.sha256(after.encode()).hexdigest()[:16]
 
-    def add(self, asked: Approval, *, by: str, at: datetime) -> None:
+    def add(self, asked: Approval, *, by: str, at: datetime) -> Entry:
         """Remember a call."""
-        self._write((*self.entries(), _entry(asked, by=by, at=at)))
+        entry = _entry(asked, by=by, at=at)
+        self._write((*self.entries(), entry))
+        return entry
 
     def revoke(self, id_: str) -> Entry:
         """Forget a call by the id of its approval, or the end of it. NotFound."""
@@ -137,6 +141,12 @@ class Remembered:
             raise NotFound(f"nothing is remembered as {id_!r}; `agentctl approvals --remembered` shows what is")
         self._write([entry for entry in entries if entry is not found[0]])
         return found[0]
+
+    def learn(self, kept: str) -> None:
+        """Have in the file what processes that share a database keep there; as long as ours can be read."""
+        entries = File.model_validate_json(kept).remembered
+        if list(self.entries()) != list(entries) and not self.fault:
+            self._write(entries)
 
     def _write(self, entries: Sequence[Entry]) -> None:
         beside = self.path.with_name(f".{NAME}.new")
@@ -150,6 +160,12 @@ class Remembered:
             beside.replace(self.path)
         except OSError as error:
             raise DaemonError(f"{self.path} cannot be written: {error.strerror}") from error
+
+
+def changed(kept: str | None, own: Sequence[Entry], change: Callable[[Sequence[Entry]], Sequence[Entry]]) -> str:
+    """Return what processes that share a database keep, after a change; at first it is what one of them has."""
+    entries = own if kept is None else File.model_validate_json(kept).remembered
+    return File(remembered=tuple(change(entries))).model_dump_json()
 
 
 def _text(entries: Sequence[Entry]) -> str:

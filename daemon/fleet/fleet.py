@@ -75,7 +75,7 @@ class Fleet:
 
         `lead`: what it does while it leads; `when_moved`: told of runs of others.
 
-        `when_paused` is told that somebody may have paused or resumed a routine.
+        `when_paused` is told that somebody may have paused or resumed a routine, or allowed a call for good.
         """
         self._rooms, self._url, self._lives, self._when_moved = rooms, url, lives, when_moved
         self._when_paused, self._has, self._host = when_paused, has, os.uname().nodename
@@ -180,7 +180,7 @@ class Fleet:
             self._look(run)
 
     def _heard(self, said: Json) -> None:
-        if "routine" in said:
+        if "routine" in said or "remembered" in said:
             self._when_paused()
             return
         if "paid" in said:

@@ -45,6 +45,13 @@ BEGIN
     RETURN NULL;
 END $$;
 
+CREATE OR REPLACE FUNCTION agentd_remembered() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('agentd', '{"remembered": 1}');
+    RETURN NULL;
+END $$;
+
+DROP TRIGGER IF EXISTS agentd_remembered ON meta;
 DROP TRIGGER IF EXISTS agentd_call_paid ON spending;
 DROP TRIGGER IF EXISTS agentd_routine_moved ON routine;
 DROP TRIGGER IF EXISTS agentd_run_moved ON run;
@@ -55,6 +62,8 @@ CREATE TRIGGER agentd_run_moved AFTER UPDATE ON run FOR EACH ROW
     WHEN (OLD.status <> NEW.status OR OLD.steps <> NEW.steps OR OLD.cancel <> NEW.cancel)
     EXECUTE FUNCTION agentd_run_moved();
 CREATE TRIGGER agentd_run_told AFTER INSERT ON told FOR EACH ROW EXECUTE FUNCTION agentd_run_told();
+CREATE TRIGGER agentd_remembered AFTER INSERT OR UPDATE ON meta FOR EACH ROW
+    WHEN (NEW.key = 'approvals.remembered') EXECUTE FUNCTION agentd_remembered();
 -- only calls that a cap let wait are written down before they are made
 CREATE TRIGGER agentd_call_paid AFTER UPDATE ON spending FOR EACH ROW
     WHEN (OLD.outcome = 'asked' AND NEW.outcome <> 'asked') EXECUTE FUNCTION agentd_call_paid();

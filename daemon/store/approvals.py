@@ -8,7 +8,7 @@ that cannot come apart: the step that stands before its start, and the approval'
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
 from daemon.errors import Refused
@@ -16,6 +16,9 @@ from daemon.models import Approval, ApprovalStatus, Petition, Run, Status
 from daemon.store.asking import approvals_in, ask, find_approval, settle
 from daemon.store.rows import moment, moment_or_none, stamp
 from daemon.store.runs import Runs, leave
+
+_REMEMBERED = "approvals.remembered"  # queue.sql tells everybody of it
+_KEEP = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 
 class Approvals(Runs):
@@ -72,6 +75,19 @@ class Approvals(Runs):
 
         def work(connection: sqlite3.Connection) -> list[Run]:
             return settle(connection, "status = 'pending' AND expires <= ?", (now,), ApprovalStatus.EXPIRED, now, "")[1]
+
+        return await self._db.write(work, durable=True)
+
+    async def keep_remembered(self, change: Callable[[str | None], str]) -> str:
+        """Change what processes that share the database allow for good, and return it; None: nothing was kept yet."""
+
+        def work(connection: sqlite3.Connection) -> str:
+            row = connection.execute("SELECT value FROM meta WHERE key = ?", (_REMEMBERED,)).fetchone()
+            kept = row and str(row[0])
+            text = change(kept)
+            if text != kept:  # who hears of a change looks, and changes nothing
+                connection.execute(_KEEP, (_REMEMBERED, text))
+            return text
 
         return await self._db.write(work, durable=True)
 

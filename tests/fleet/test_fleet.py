@@ -167,6 +167,29 @@ async def test_a_run_is_lived_by_a_worker_that_has_its_tools_and_people_are_told
     assert without.log("run.started") == []
 
 
+async def test_what_is_approved_for_good_on_one_machine_holds_on_all(site):
+    site.routine("work", "", WORK.replace("[run]\n", '[run]\nmemory = "none"\n'))
+    # what the second is told of the first was read by a model that had called a tool
+    site.write("policy.toml", POLICY.replace("allow", "ask") + '[routine.work]\ntainted_tools = ["mark"]\n')
+    one, two, worker = site.daemon("one"), site.daemon("two"), site.worker("worker")
+    await asyncio.gather(one.start(), two.start(), worker.start())
+    assert (await one.agentctl("run", "work")).code == 8
+    (asked,) = (await one.agentctl("approvals", "--json")).json["items"]
+    assert (await one.agentctl("approve", asked["id"], "--remember", "--yes")).code == 0
+    assert (await ended(one, asked["run"]))["status"] == "succeeded"
+    async with asyncio.timeout(60):
+        while not (worker.state / "approvals.toml").exists():
+            await asyncio.sleep(0.1)
+    assert (await two.agentctl("run", "work")).code == 0
+    async with asyncio.timeout(60):
+        while (await two.agentctl("approvals", "--revoke", asked["id"])).code:
+            await asyncio.sleep(0.1)
+    async with asyncio.timeout(60):
+        while asked["id"] in (worker.state / "approvals.toml").read_text():
+            await asyncio.sleep(0.1)
+    assert (await one.agentctl("run", "work")).code == 8
+
+
 async def test_a_worker_that_is_told_to_stop_hands_its_runs_back_at_once(site, long_vendor):
     site.vendor, site.lease = long_vendor.url, "1h"
     site.routine("work", "", WORK.replace("[run]", '[run]\ntimeout = "1m"'))
