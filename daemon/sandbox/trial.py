@@ -35,7 +35,8 @@ PROBES = (
 
 BWRAP = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
 _LIMITS = Limits(seconds=10, memory=256 << 20)
-_SECONDS = 15.0
+# Far more than it takes: what is found holds for as long as the daemon lives, and a machine that boots is busy.
+_SECONDS = 60.0
 
 
 async def choose(mode: Mode, folder: Path, user: User | None = None, *, bwrap: Sequence[str] = BWRAP) -> Sandbox:

@@ -69,9 +69,9 @@ class Chaos:
         await asyncio.to_thread(self.server.crash)
 
     async def go_on(self, *, until: float) -> None:
-        """Do one thing after the other to workers drawn by lot."""
+        """Do one thing after the other to workers drawn by lot, each at least once."""
         acts = [self.kill, self.sleep, self.cut_off, self.crash]
-        while time.monotonic() < until:
+        while time.monotonic() < until or len(self.done) < len(acts):
             act = acts[sum(self.done.values()) % len(acts)]
             await act(self.lot.choice(self.workers))
             self.done[act.__name__] += 1
