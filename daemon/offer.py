@@ -59,7 +59,9 @@ class Found:
         return f"{self.what}. Shall it write the reports?{bill}\n{which} A name, or Enter for no:"
 
 
-async def at_hand(provider: str, env: Mapping[str, str], ollama: tuple[str, int] = OLLAMA) -> list[Found]:
+async def at_hand(
+    provider: str, env: Mapping[str, str], ollama: tuple[str, int] = OLLAMA, *, patience: float = PATIENCE
+) -> list[Found]:
     """Return each model that could be asked, while none is."""
     if provider != "offline":
         return []
@@ -68,18 +70,18 @@ async def at_hand(provider: str, env: Mapping[str, str], ollama: tuple[str, int]
         for variable, (name, kind) in KEYS.items()
         if env.get(variable)
     ]
-    if (models := await _models_of(*ollama)) is not None:
+    if (models := await _models_of(*ollama, patience)) is not None:
         address = f"http://{ollama[0]}:{ollama[1]}/v1"
         what, settings = "Ollama answers on this machine but is not used", {"base_url": address}
         found.append(Found(name="local", kind="open_source", what=what, settings=settings, models=models))
     return found
 
 
-async def _models_of(host: str, port: int) -> list[str] | None:
+async def _models_of(host: str, port: int, patience: float) -> list[str] | None:
     """Return the models of an Ollama; None if nothing listens there."""
     answer = None
     with suppress(OSError, TimeoutError, ValueError, LookupError, TypeError):
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(patience):
             reader, writer = await asyncio.open_connection(host, port)
             answer = b""
             try:
