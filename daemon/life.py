@@ -254,6 +254,7 @@ async def _examine(app: App) -> None:
         if row["state"] != "ok":
             say = log.warning if row["state"] == "fail" else log.info
             say("doctor.found", check=row["name"], state=row["state"], found=row["found"], fix=row["fix"])
+    log.info("doctor.looked", checks=len(checks))
 
 
 # Seconds after the start: a daemon that is stopped again at once was not meant to be looked at.

@@ -32,8 +32,21 @@ def _resident(pid: int) -> float:
     return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024  # type: ignore[index]
 
 
+def _await_the_end_of_the_start(config: Path) -> None:
+    """Wait until the daemon has looked at its installation: that is the last thing it does of itself.
+
+    By its log, as a question would wake it.
+    """
+    file, until = config.parent / "state" / "logs" / "agentd.jsonl", time.monotonic() + 120
+    while '"doctor.looked"' not in file.read_text():
+        if time.monotonic() > until:
+            raise RuntimeError(f"two minutes after its start the daemon has not looked at its installation: {file}")
+        time.sleep(0.2)
+    time.sleep(1.0)  # the thread that waited for the look goes
+
+
 def _idle(effort: Effort) -> Iterable[Row]:
-    settle, watched = 5 + effort.scaled(15), effort.scaled(60)
+    watched = effort.scaled(60)
     with tempfile.TemporaryDirectory() as folder, Vendor() as vendor:
         config = house.build(Path(folder) / "h", vendor.url)
         for name, trigger in _ASLEEP.items():
@@ -41,7 +54,7 @@ def _idle(effort: Effort) -> Iterable[Row]:
         with house.Daemon(config) as daemon:
             daemon.command(house.agentctl("list"))
             daemon.command(house.agentctl("status"))
-            time.sleep(settle)
+            _await_the_end_of_the_start(config)
             switches, cpu = _switches(daemon.pid), _cpu(daemon.pid)
             time.sleep(watched)
             woken = (_switches(daemon.pid) - switches) / watched
