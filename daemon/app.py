@@ -47,6 +47,7 @@ from daemon.places import OVERLAY
 from daemon.policy import Policy
 from daemon.recollection import remember
 from daemon.redact import Secrets
+from daemon.reload import whole_looks_put_off
 from daemon.routines import MADE, Changes, Definition, Loaded, Routine, against, load_folder
 from daemon.sandbox import Ladder, settle, tenant
 from daemon.skills import Shelf
@@ -718,6 +719,10 @@ class App:
 
         A routine that cannot be used is listed as invalid while the others change.
         """
+        with whole_looks_put_off():
+            return await self._reload()
+
+    async def _reload(self) -> ReloadView:
         old = self.place.config
         try:
             config = await asyncio.to_thread(load_config, old.file, self.place.state / OVERLAY)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 else:
     from types import SimpleNamespace as Namespace  # all that argparse asks of one
 
+# Seconds that a thread which computes (recall, the journal) may keep the loop waiting: Python's own 5 ms are a stall.
+SWITCH_INTERVAL = 0.001
 EX_CONFIG = 78  # sysexits.h: something is wrong in a file; the unit does not restart on it
 EX_TEMPFAIL = 75  # another daemon has the state; later it may be free
 # The first that fits; NotFound and Refused as agentctl ends.
@@ -260,8 +262,7 @@ def serve(options: Options) -> int:
     """Start the daemon and stay until SIGTERM or Ctrl-C."""
     # The start makes next to no garbage, and looking for it takes a tenth of the time.
     gc.disable()
-    # A thread that computes (recall, the journal) may keep the loop waiting for so long: Python's own 5 ms are a stall.
-    sys.setswitchinterval(0.001)
+    sys.setswitchinterval(SWITCH_INTERVAL)
     with frugal():
         import asyncio
 

@@ -15,14 +15,16 @@ from hypothesis import strategies as st
 
 from daemon.config import CHANNELS, Config
 from daemon.delivery import KINDS as TARGETS
-from daemon.errors import ConfigError
+from daemon.errors import ConfigError, Fault
 from daemon.models import Status
 from daemon.routines import (
     Definition,
     Deliver,
+    Loaded,
     Routine,
     Trigger,
     against,
+    compared,
     diff,
     load_folder,
     load_routine,
@@ -601,6 +603,17 @@ def test_a_reload_tells_what_is_new_changed_gone_and_needs_a_new_baseline(load: 
 
 def test_a_reload_that_changes_nothing_is_nothing(load: Any) -> None:
     assert not diff({"a": load(MORNING, "a")}, {"a": load(MORNING + "\n\n", "a")})
+
+
+def test_what_says_the_same_as_before_stays_what_it_was(load):
+    old = {"same": load(MORNING, "same"), "broken": load(MORNING, "broken"), "gone": load(MORNING, "gone")}
+    fault = ConfigError(Fault(file="broken.toml", key="", found="", problem="cannot be read"))
+    loaded = Loaded(routines={"same": load(MORNING, "same"), "new": load(MORNING, "new")}, faults={"broken": fault})
+    new, faults, changes = compared(old, loaded)
+    assert new["same"] is loaded.routines["same"] is old["same"]
+    assert new["broken"] is old["broken"]
+    assert faults == {"broken": fault}
+    assert (changes.added, changes.changed, changes.removed) == (("new",), (), ("gone",))
 
 
 # --- whatever a file may hold

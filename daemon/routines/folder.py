@@ -164,6 +164,20 @@ def diff(old: Mapping[str, Routine], new: Mapping[str, Routine]) -> Changes:
     )
 
 
+def compared(old: Mapping[str, Routine], loaded: Loaded) -> tuple[dict[str, Routine], dict[str, ConfigError], Changes]:
+    """Return the routines to go over to, what is wrong with files, and how that differs from `old`.
+
+    What says the same as before stays what it was, and what was read of it is let go of, here and not on the loop.
+    """
+    new, faults = effective(old, loaded)
+    changes = diff(old, new)
+    for name in new.keys() - {*changes.added, *changes.changed}:
+        new[name] = old[name]
+        if name in loaded.routines:
+            loaded.routines[name] = old[name]
+    return new, faults, changes
+
+
 def effective(old: Mapping[str, Routine], loaded: Loaded) -> tuple[dict[str, Routine], dict[str, ConfigError]]:
     """Return the routines to go over to, and what is wrong with files: a faulty one keeps what it said before.
 
