@@ -202,8 +202,8 @@ def _keeping(app: App) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
 
 
 async def _complete(app: App) -> None:
-    """Import what only runs need, before an upgrade on disk can mix two versions in one process."""
-    await asyncio.to_thread(_import_the_rest)
+    """Read what only runs need, before an upgrade on disk can mix two versions in one process."""
+    await asyncio.to_thread(import_the_rest)
     await asyncio.to_thread(app.registry.read)
     gc.freeze()  # what there is by now stays: no need to look through it ever again
     gc.enable()
@@ -223,7 +223,8 @@ async def _know_meanings(app: App) -> None:
 _AGAIN = 10.0  # seconds
 
 
-def _import_the_rest() -> None:
+def import_the_rest() -> None:
+    """Import what only runs need."""
     import daemon.host
     import daemon.memory.context
     import daemon.rehearsals

@@ -333,6 +333,8 @@ def once(options: Options) -> int:
 
         from daemon import life
         from daemon.app import App
+
+        life.import_the_rest()
     from daemon.control.call import exit_code_of
     from daemon.control.cli import main as agentctl
     from daemon.control.client import Client, Unreachable
