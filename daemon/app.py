@@ -157,11 +157,11 @@ class App:
         app.place, app.clock = place, clock or SystemClock()
         config, app.boot = place.config, app.clock.now()
         app.zone = ZoneInfo(config.timezone or host_zone())
-        app._tell_of_overlay(config)
         lock = lock_state(place.state)
         try:
             workspace = _workspace(place)
             app._open_log()
+            app._tell_of_overlay(config)
             app.own_tools = own.load(config, sources=app._sources)
             app.policy = app._read_policy(config)
             secret = config.hooks_secret()

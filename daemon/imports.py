@@ -213,8 +213,20 @@ def _no_version(name: str) -> str:
     raise ModuleNotFoundError(name=name)
 
 
-def _no_renderer(**_: Any) -> None:
-    """Stand for the console that structlog would log to if nobody configured it."""
+def _console(**options: Any) -> Any:
+    """Return what renders lines if nobody configures structlog; the first line reads the real one."""
+
+    def render(*line: Any) -> Any:
+        from structlog.dev import ConsoleRenderer
+
+        return ConsoleRenderer(**options)(*line)
+
+    return render
+
+
+def _structlog_dev() -> dict[str, Any]:
+    told = _functions("structlog.dev", "set_exc_info")
+    return {"ConsoleRenderer": _console, "_has_colors": sys.platform != "win32", **told}
 
 
 def _functions(module: str, *names: str) -> dict[str, Any]:
@@ -262,10 +274,7 @@ LATE: dict[str, tuple[type[Late], Callable[[], dict[str, Any]]]] = {
     "pickle": (Late, lambda: {"PicklingError": Exception}),
     "shutil": (Late, dict),
     "ssl": (_LateTLS, lambda: {"CERT_NONE": 0, "PROTOCOL_TLS_SERVER": 17}),
-    "structlog.dev": (
-        Late,
-        lambda: {"ConsoleRenderer": _no_renderer, "_has_colors": False, "set_exc_info": None},
-    ),
+    "structlog.dev": (Late, _structlog_dev),
     "structlog.stdlib": (Late, dict),
     "structlog.testing": (Late, lambda: {"ReturnLogger": None, "ReturnLoggerFactory": None}),
     "structlog.threadlocal": (Late, dict),

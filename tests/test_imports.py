@@ -215,6 +215,17 @@ except TypeError as error:
     ]
 
 
+def test_structlog_speaks_before_anybody_configures_it():
+    told = frugally("""
+import structlog
+try:
+    1 / 0
+except ZeroDivisionError:
+    structlog.get_logger().exception("it.failed", where="here")
+""")
+    assert "it.failed" in told and "where=here" in told and "ZeroDivisionError" in told
+
+
 def test_our_typed_dictionaries_stay_typed():
     told = frugally("""
 import typing_extensions
