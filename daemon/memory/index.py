@@ -175,6 +175,11 @@ def merge_some(connection: sqlite3.Connection, first: bool) -> bool:
     return fulltext.of(connection).merge_some(connection, first)
 
 
+def tidy(connection: sqlite3.Connection) -> None:
+    """Do a little for those who ask the index: to be called now and then while it grows."""
+    fulltext.of(connection).tidy(connection)
+
+
 def faults(connection: sqlite3.Connection) -> list[str]:
     """Return what is wrong with the index, by its own check and by counting; it reads all of it."""
     found = state(connection)

@@ -108,6 +108,7 @@ class Memory:
         def work(connection: sqlite3.Connection) -> None:
             rows.put_item(connection, key=key, text=text, category=category, run=run, tainted=tainted, now=now)
 
+        self.shelf.tidy()
         await self.shelf.write(work)
         self.ring()
 
@@ -282,6 +283,7 @@ class Memory:
                     indexed=False,
                 )
 
+        self.shelf.tidy()
         kept = self.shelf.submit(work)
         kept.add_done_callback(lambda _: self.ring())  # and not before: whoever looks now would find nothing
         return kept

@@ -22,6 +22,8 @@ T = TypeVar("T")
 _AT_ONCE = 10
 # Texts whose index is checked in full: 50 ms, in which nobody else writes.
 _SMALL = 5_000
+# So many texts or runs are kept between two times that the index is put in order: it joins four of its parts at a time.
+_TIDIED_AT = 4
 
 
 class Shelf:
@@ -33,6 +35,7 @@ class Shelf:
         self._renewed = 0
         self._in_vain = False
         """The damage is not in the index: making it anew did not help."""
+        self._grown = 0
         self.behind = asyncio.Event()
         """Something is left to index."""
 
@@ -62,6 +65,13 @@ class Shelf:
             return done if done is not None else self._db.write(work)
 
         return asyncio.ensure_future(self._mended(attempt))
+
+    def tidy(self) -> None:
+        """Note that the index is about to grow, and now and then put it in order, with whatever is written next."""
+        self._grown += 1
+        if self._grown % _TIDIED_AT == 0:
+            # whoever uses the index next hears of its damage
+            self._db.submit(index.tidy, lazily=True).add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def apart(self, work: Work[T]) -> T:
         return await self._db.apart(work)

@@ -48,6 +48,9 @@ class FullText(Protocol):
     def merge_some(self, connection: Any, first: bool) -> bool:
         """Do a part of what leaves nothing deleted in it; tell whether there was nothing to do."""
 
+    def tidy(self, connection: Any) -> None:
+        """Make a few of its many small parts one, as every question has to look into each of them."""
+
     def check(self, connection: Any) -> int:
         """Let it look through itself, and return how many texts it holds."""
 
