@@ -87,7 +87,8 @@ class Occasions:
             if most is None:  # those under way are to be cancelled
                 await self._ledger.look_alone(name)
             if trigger == "manual":
-                seen = self._journal.remember(OPERATOR_SEEN, now.isoformat())  # in one commit with the claim
+                # in one commit with the claim
+                seen = self._journal.remember(OPERATOR_SEEN, now.isoformat(), lazily=True)
             runs = await self._ledger.start([self._ledger.claim(name, trigger, now, event=event, beside=most)])
             if trigger == "manual":
                 await seen

@@ -170,8 +170,12 @@ async def live(run_id: str, host: Host, *, heir: bool = False) -> Run | None:
         raise
 
 
-def _taking(run_id: str, host: Host, heir: bool) -> asyncio.Task[Run | StoreFull | None]:
+def _taking(run_id: str, host: Host, heir: bool) -> asyncio.Future[Run | StoreFull | None]:
     """Make a run ours, whatever becomes of who waits for that; the fault, if the disk does not take it."""
+    if run := host.journal.begin(run_id, owner=host.owner):
+        begun: asyncio.Future[Run | StoreFull | None] = asyncio.get_running_loop().create_future()
+        begun.set_result(run)
+        return begun
 
     async def take() -> Run | StoreFull | None:
         try:
@@ -202,6 +206,7 @@ async def _lived(run: Run, host: Host) -> Run:
         if routine.origin and routine.origin.tainted:  # its maker had read strangers' words when it wrote the task
             run = replace(run, taint=worse(run.taint, Taint.TAINTED))
         if routine.ping and run.attempt == 1 and run.trigger != REHEARSAL:
+            await host.journal.sure(run)
             host.ping(routine.ping, run)
         if run.cancel:
             return await _end(run, routine, Status.CANCELLED, host, detail="cancelled while nobody lived it")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 _ONE = r"one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|couple|once|twice|several|few|half"
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
@@ -41,6 +42,7 @@ _KINDS = tuple(
 )
 
 
+@lru_cache(maxsize=64)  # a routine asks the same each time
 def looks_like_answer(question: str) -> Callable[[str], bool] | None:
     """Return a test for texts that could answer the question by their form; None where the form tells nothing."""
     for form, holds in _KINDS:

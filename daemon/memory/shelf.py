@@ -71,7 +71,9 @@ class Shelf:
         self._grown += 1
         if self._grown % _TIDIED_AT == 0:
             # whoever uses the index next hears of its damage
-            self._db.submit(index.tidy, lazily=True).add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._db.submit(index.tidy, lazily=True).add_done_callback(
+                lambda done: done.cancelled() or done.exception()
+            )
 
     async def apart(self, work: Work[T]) -> T:
         return await self._db.apart(work)

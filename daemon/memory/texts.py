@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple
 
 from daemon.models import Anchor, MemoryChunk, SegmentType
@@ -31,6 +32,9 @@ class Text(NamedTuple):
     text: str
 
 
+# What `Text._make` does, in a third of the time: a recall makes a hundred of them.
+_text = partial(tuple.__new__, Text)
+
 _PIECES = (
     "SELECT s.id, s.memory_run, r.run_id, r.routine, s.iteration, s.segment, s.type, s.at, s.who, s.asks, s.tainted,"
     " NULL, s.text FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run"
@@ -54,14 +58,14 @@ def by_ids(connection: sqlite3.Connection, ids: Iterable[int]) -> dict[int, Text
             # Padded with ids that no row has: each new length would be a new statement to prepare.
             numbers += [0] * ((1 << (len(numbers) - 1).bit_length()) - len(numbers))
             rows = connection.execute(f"{select}({', '.join('?' * len(numbers))})", numbers)
-            found |= {row[0]: Text._make(row) for row in rows}
+            found |= {row[0]: _text(row) for row in rows}
     return found
 
 
 def of_run(connection: sqlite3.Connection, run_id: str) -> list[Text]:
     """Return a run's texts in the order they happened."""
     rows = connection.execute(f"{_PIECES} WHERE r.run_id = ? ORDER BY s.id", (run_id,))
-    return list(map(Text._make, rows))
+    return list(map(_text, rows))
 
 
 def anchor_of(text: Text) -> Anchor:

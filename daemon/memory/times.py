@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 
@@ -44,14 +45,19 @@ _DAY = rf"(?P<day>{'|'.join(_DAYS)})"
 
 def span(question: str, now: datetime) -> Span | None:
     """Return the stretch of time that a question names by its distance from `now`, in the zone of `now`."""
-    for pattern, stretch in _PATTERNS:
-        if found := pattern.search(question):
-            try:
-                begin, end = stretch(found, now)
-            except (OverflowError, ValueError):  # 999 years ago
-                continue
-            return Span(begin, end, found[0])
+    for found, stretch in _said(question):
+        try:
+            begin, end = stretch(found, now)
+        except (OverflowError, ValueError):  # 999 years ago
+            continue
+        return Span(begin, end, found[0])
     return None
+
+
+@lru_cache(maxsize=64)  # a routine asks the same each time
+def _said(question: str) -> tuple[tuple[re.Match[str], Callable[[re.Match[str], datetime], _Stretch]], ...]:
+    """Return what speaks of time in a question, the first to be tried first."""
+    return tuple((found, stretch) for pattern, stretch in _PATTERNS if (found := pattern.search(question)))
 
 
 def _number(text: str) -> int:

@@ -14,6 +14,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 # Change it whenever `index_text` gives other words for any text: the index is then rebuilt.
@@ -88,6 +89,7 @@ def index_text(text: str) -> str:
     return text if text.isascii() else _CJK.sub(_pairs_and_characters, text)
 
 
+@lru_cache(maxsize=64)  # a routine asks the same each time
 def query(text: str) -> Query:
     """Return what to look for, given a question in anybody's words."""
     text = _normal(text).lower()

@@ -57,8 +57,7 @@ class Database:
         self._departure: asyncio.TimerHandle | None = None
         # daemon threads: a process that dies for another reason must not hang on them
         self._writer = threading.Thread(target=self._write_forever, name="store writer", daemon=True)
-        self._asked: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
-        self._readers: list[threading.Thread] = []
+        self._readers: list[_Reader] = []
 
     @classmethod
     async def open(cls, path: Path, *, migrations: Path = MIGRATIONS) -> Database:
@@ -113,15 +112,17 @@ class Database:
         """Run `work` on a read-only connection, inside one snapshot that holds every write awaited before."""
         if self._closing:
             raise RuntimeError("the database is closed")
-        if not self._readers:
-            for number in range(READERS):
-                self._readers.append(
-                    threading.Thread(target=self._read_forever, name=f"store reader {number}", daemon=True)
-                )
-                self._readers[-1].start()
         future: asyncio.Future[T] = self._loop.create_future()
-        self._asked.put((work, future))
+        self._reader().ask(work, future)
         return await future
+
+    def _reader(self) -> _Reader:
+        """Return who answers soonest; of several that are free always the same, as it has most still at hand."""
+        free = min(self._readers, key=_Reader.behind, default=None)
+        if free is None or (free.behind() and len(self._readers) < READERS):
+            free = _Reader(len(self._readers), self._read_forever)
+            self._readers.append(free)
+        return free
 
     async def close(self) -> None:
         """Commit what was submitted, then let go of the file."""
@@ -158,10 +159,10 @@ class Database:
                 self._answer(self._commit(connection, batch))
             if item is not None and item[2] is None:
                 self._answer([self._alone(connection, item)])
-        for _ in self._readers:
-            self._asked.put(None)
         for reader in self._readers:
-            reader.join()
+            reader.questions.put(None)
+        for reader in self._readers:
+            reader.thread.join()
         self._close_writer(connection)
         self._answer([(self._closed, None, None)])
 
@@ -244,9 +245,9 @@ class Database:
 
     # --- in a reader's thread
 
-    def _read_forever(self) -> None:
+    def _read_forever(self, reader: _Reader) -> None:
         connection: sqlite3.Connection | None = None
-        while (item := self._asked.get()) is not None:
+        while (item := reader.questions.get()) is not None:
             work, future = item
             result: Any = None
             error: BaseException | None = None
@@ -255,6 +256,7 @@ class Database:
                 result = self._read(connection, work)
             except BaseException as caught:  # noqa: BLE001  carried to whoever awaits it
                 error = self._explain(caught)
+            reader.answered += 1
             self._answer([(future, result, error)])
             del item, work, future, result, error  # what was found may be big, and the next question far off
         if connection is not None:
@@ -272,6 +274,26 @@ class Database:
             return work(connection)
         finally:
             connection.execute("ROLLBACK")
+
+
+class _Reader:
+    """A thread that reads, and the questions it has been asked."""
+
+    def __init__(self, number: int, read_forever: Callable[[_Reader], None]) -> None:
+        self.questions: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
+        self._asked = 0
+        self.answered = 0
+        """Counted by the thread, the asked ones by the loop: neither has to wait for the other."""
+        self.thread = threading.Thread(target=read_forever, args=(self,), name=f"store reader {number}", daemon=True)
+        self.thread.start()
+
+    def ask(self, work: Work[Any], future: asyncio.Future[Any]) -> None:
+        self._asked += 1
+        self.questions.put((work, future))
+
+    def behind(self) -> int:
+        """Return how many questions it has still to answer."""
+        return self._asked - self.answered
 
 
 # The last one says whether its commit is durable; None: it wants no transaction around it.

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Sequence
 
-from daemon.models import Json
+from daemon.models import Json, Run
 from daemon.store.accounts import Accounts, Portion, SlotRow
 from daemon.store.approvals import Approvals
 from daemon.store.audit import Audit
@@ -59,8 +60,17 @@ class Journal(
     for (approvals.py), deliveries (outbox.py), messages (told.py), money (spending.py), what was kept from models
     (quarantine.py) and of all calls (audit.py)."""
 
-    def remember(self, key: str, value: str) -> asyncio.Future[None]:
-        """Keep a small fact over restarts."""
+    async def open_slots(self, claims: Sequence[Claim]) -> list[Run | None]:
+        """Give each claim its slot and a queued run, all or none of them.
+
+        None where the slot is taken, or where more runs are unended than the claim may stand beside.
+        """
+        runs = await super().open_slots(claims)
+        self._keep_fresh(run for run in runs if run)
+        return runs
+
+    def remember(self, key: str, value: str, *, lazily: bool = False) -> asyncio.Future[None]:
+        """Keep a small fact over restarts; `lazily`, with whatever is written next."""
 
         def work(connection: sqlite3.Connection) -> None:
             connection.execute(
@@ -68,7 +78,7 @@ class Journal(
                 (key, value),
             )
 
-        return self._db.submit(work)
+        return self._db.submit(work, lazily=lazily)
 
     async def recall(self, key: str) -> str | None:
         """Return a fact that was kept."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -56,6 +56,14 @@ UPDATE run SET status = 'running', owner = ?, lease_until = ?, started = coalesc
 WHERE id = ? AND status = 'queued' AND (not_before IS NULL OR not_before <= ?)
 RETURNING {RUN}, steps
 """
+
+_BEGIN = """
+UPDATE run SET status = 'running', owner = ?, lease_until = ?, started = ?, not_before = NULL, fence = ?, attempt = ?,
+    barren = ?
+WHERE id = ? AND status = 'queued' AND fence = ?
+"""
+# So many runs are known to wait as they were opened; of what is due all at once, the record has to be asked.
+_FRESH = 256
 
 # Where daemons share a store, whoever did not renew the lease is taken for dead.
 _TAKE_OVER = _TAKE.replace(
@@ -126,6 +134,10 @@ class Runs(Incidents):
         """Is told of each end as soon as it is safe; whoever misses one finds it in the record."""
         # run → (fence under which this process took it, number of the next step)
         self._taken: dict[str, tuple[int, int]] = {}
+        self._fresh: dict[str, Run] = {}
+        """Runs that were opened here, and that nobody has taken or cancelled since."""
+        self._begun: dict[str, asyncio.Future[None]] = {}
+        """Runs that were taken without waiting for the record, until it says so, or they are let go of."""
 
     # --- living a run
 
@@ -136,6 +148,7 @@ class Runs(Incidents):
         `in_turn`, none as well while another run of its routine lives or waits.
         """
         now, shared = stamp(self._clock()), self._db.shared
+        self._fresh.pop(run_id, None)
         query = (_IN_TURN if self._in_turn else _TAKE_OVER) if shared else _TAKE
 
         def work(connection: sqlite3.Connection) -> tuple[Run, int] | None:
@@ -154,6 +167,60 @@ class Runs(Incidents):
         run, steps = taken
         self._taken[run.id] = (run.fence, steps)
         return run
+
+    def begin(self, run_id: str, *, owner: str) -> Run | None:
+        """Make a run ours that was opened here just now, with whatever is written next.
+
+        None if it has to be taken, as anything else may have become of it, or it is not to be started yet.
+
+        Nothing is lost with a begin that is not kept: each later write of the run stands behind it, and is refused
+        (Fenced where somebody cancelled it meanwhile, StoreFull where the disk was full). What may not be done before
+        the run is ours for certain, and writes nothing, has to wait for `sure`.
+        """
+        queued, now = self._fresh.pop(run_id, None), self._clock()
+        if queued is None or (queued.not_before is not None and queued.not_before > now):
+            return None
+        at = stamp(now)
+        run = queued.to(
+            Status.RUNNING,
+            started=now,
+            not_before=None,
+            fence=queued.fence + 1,
+            attempt=queued.attempt + 1,
+            barren=queued.barren + 1,
+        )
+        values = (owner, at + self._lease, at, run.fence, run.attempt, run.barren, run.id, queued.fence)
+
+        def work(connection: sqlite3.Connection) -> None:
+            if connection.execute(_BEGIN, values).rowcount != 1:
+                raise _fenced(run)
+
+        begun = self._begun[run.id] = self._db.submit(work, lazily=True)
+        begun.add_done_callback(lambda done: self._settle_begin(run, done))
+        self._taken[run.id] = (run.fence, 0)
+        return run
+
+    def _settle_begin(self, run: Run, done: asyncio.Future[None]) -> None:
+        fault = None if done.cancelled() else done.exception()
+        if fault is None:
+            self._begun.pop(run.id, None)
+        elif isinstance(fault, Fenced):
+            self._let_go(run)
+
+    async def sure(self, run: Run) -> None:
+        """Wait until a run is ours for certain. Fenced, StoreFull."""
+        if begun := self._begun.get(run.id):
+            await asyncio.shield(begun)
+        elif run.id not in self._taken:
+            raise _fenced(run)
+
+    def _keep_fresh(self, runs: Iterable[Run]) -> None:
+        """Know of runs that were opened just now; where others share the store, nothing is known for long."""
+        if self._db.shared:
+            return
+        self._fresh.update((run.id, run) for run in runs)
+        while len(self._fresh) > _FRESH:
+            del self._fresh[next(iter(self._fresh))]
 
     def append(
         self, run: Run, *steps: Step, durable: bool = False, lazily: bool = False, active: float | None = None
@@ -271,6 +338,9 @@ class Runs(Incidents):
         # Un-awaited steps stand before this in the queue. Should the disk have refused one, that is no reason to stop
         # here: the run resumes from what is in the journal.
         def work(connection: sqlite3.Connection) -> Run:
+            found = find(connection, run.id)
+            if (found.fence, found.status) == _unbegun(run):  # the disk did not even take the beginning
+                return found
             return leave(connection, queued, None, suspended=True, forgiven=not_before is None)
 
         suspended = await self._db.write(work)
@@ -280,6 +350,7 @@ class Runs(Incidents):
     def _let_go(self, run: Run) -> None:
         if self._taken.get(run.id, (None, 0))[0] == run.fence:  # it may have been taken again already
             del self._taken[run.id]
+            self._begun.pop(run.id, None)
 
     async def recover(self, owner: str) -> list[Run]:
         """Queue the runs whose process died and return every queued run, oldest first.
@@ -303,6 +374,7 @@ class Runs(Incidents):
     async def request_cancel(self, run_id: str) -> Run:
         """Cancel a run that waits, or mark (`cancel`) the one that runs, for its owner to stop. NotFound, Refused."""
         now = stamp(self._clock())
+        self._fresh.clear()  # it may be one of them, given by a part of its id
 
         def work(connection: sqlite3.Connection) -> Run:
             run = find(connection, run_id)
@@ -404,9 +476,14 @@ def leave(
 def _refusal(connection: sqlite3.Connection, run: Run) -> DaemonError:
     """Return why a write of this run's owner found no row."""
     row = connection.execute("SELECT fence, status FROM run WHERE id = ?", (run.id,)).fetchone()
-    if row == (run.fence, Status.RUNNING):
+    if row == (run.fence, Status.RUNNING) or row == _unbegun(run):
         return StoreFull(f"run {run.id}: an earlier step could not be written; it resumes from the ones before")
     return _fenced(run)
+
+
+def _unbegun(run: Run) -> tuple[int, Status]:
+    """Return the fence and the status of a run of which the record does not know that we have begun it."""
+    return run.fence - 1, Status.QUEUED
 
 
 def _fenced(run: Run) -> Fenced:

@@ -26,6 +26,12 @@ class RunStore(Protocol):
     async def take(self, run_id: str, *, owner: str, heir: bool = False) -> Run | None:
         """Make a queued run ours, under a new fence, or one whose owner is dead."""
 
+    def begin(self, run_id: str, *, owner: str) -> Run | None:
+        """Make a run ours that was opened here just now, without waiting for the record."""
+
+    async def sure(self, run: Run) -> None:
+        """Wait until a run that was begun is ours for certain."""
+
     def append(
         self, run: Run, *steps: Step, durable: bool = False, lazily: bool = False, active: float | None = None
     ) -> asyncio.Future[list[Step]]:

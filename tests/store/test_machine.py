@@ -127,6 +127,29 @@ class JournalMachine(RuleBasedStateMachine):
         self.status[run_id], self.fence[run_id] = Status.RUNNING, taken.fence
         return self.journal, taken
 
+    @rule(target=held, run_id=runs, stepping=st.booleans())
+    def begin(self, run_id: str, stepping: bool) -> Any:
+        """Take a run without waiting; what is written behind that is kept only with it."""
+
+        async def begun() -> Run | None:
+            run = self.journal.begin(run_id, owner="me")
+            if run and stepping:
+                await self.journal.append(run, step(number=self.number))
+            elif run:
+                await self.journal.sure(run)
+            return run
+
+        run = self.wait(begun)
+        if run is None:
+            return multiple()
+        assert self.status[run_id] is Status.QUEUED
+        assert run.fence > self.fence[run_id]
+        self.status[run_id], self.fence[run_id] = Status.RUNNING, run.fence
+        if stepping:
+            self.steps[run_id].append(self.number)
+            self.number += 1
+        return self.journal, run
+
     @rule(holder=held, durable=st.booleans(), count=st.integers(1, 3))
     def append(self, holder: tuple[Journal, Run], durable: bool, count: int) -> None:
         journal, run = self.alive(holder)

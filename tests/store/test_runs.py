@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from daemon.errors import Fenced, NotFound, Refused, StoreFull
 from daemon.models import Run, Status, StepKind, Usage
 from daemon.store import Database
+from daemon.store.database import Work
 from daemon.store.rows import DEFLATE_FROM
 from tests.store.conftest import START, Clock, Ledger, in_a_file, step
 
@@ -130,6 +133,107 @@ async def test_only_attempts_that_die_without_a_step_are_barren(ledger: Ledger, 
     await ledger.journal.append(run, step(number=1))
     run = await again(await ledger.journal.suspend(run))
     assert run.barren == 1
+
+
+# --- begun without waiting for the record
+
+
+async def test_a_run_that_was_opened_here_is_begun_at_once_and_its_first_step_brings_that_along(
+    ledger: Ledger, clock: Clock
+) -> None:
+    queued = await ledger.queued()
+    run = ledger.journal.begin(queued.id, owner="me")
+    if ledger.db.shared:  # somebody else may have it by now
+        assert run is None
+        return
+    assert run is not None
+    await ledger.journal.append(run, step(number=0))
+    kept = await ledger.journal.get(run.id)
+    assert (kept.status, kept.started, kept.fence, kept.attempt, kept.barren) == (Status.RUNNING, clock.now, 1, 1, 0)
+    assert kept == replace(run, barren=0)
+    await ledger.journal.end(run.to(Status.SUCCEEDED))
+
+
+async def test_a_run_that_is_begun_is_taken_by_nobody_else(ledger: Ledger) -> None:
+    queued = await ledger.queued()
+    if ledger.journal.begin(queued.id, owner="me"):
+        assert ledger.journal.begin(queued.id, owner="me") is None
+        assert await ledger.journal.take(queued.id, owner="other") is None
+
+
+async def test_what_this_process_has_not_just_opened_is_taken_and_not_begun(ledger: Ledger, clock: Clock) -> None:
+    later = await ledger.queued(not_before=clock.now + timedelta(hours=1))
+    assert ledger.journal.begin(later.id, owner="me") is None
+    assert ledger.journal.begin("nobody", owner="me") is None
+    known = await ledger.queued("known")
+    assert Ledger(ledger.db, clock).journal.begin(known.id, owner="me") is None
+    suspended = await ledger.journal.suspend(await ledger.running("again"))
+    assert ledger.journal.begin(suspended.id, owner="me") is None
+    called_off = await ledger.queued("called off")
+    await ledger.journal.request_cancel(called_off.id)
+    assert ledger.journal.begin(called_off.id, owner="me") is None
+
+
+@in_a_file
+async def test_a_run_that_is_begun_hears_that_it_is_to_stop(ledger: Ledger) -> None:
+    run = ledger.journal.begin((await ledger.queued()).id, owner="me")
+    assert run is not None
+    asked = await ledger.journal.request_cancel(run.id)
+    assert (asked.status, asked.cancel) == (Status.RUNNING, True)
+    await ledger.journal.end(run.to(Status.CANCELLED))
+
+
+@in_a_file
+async def test_who_begins_a_run_that_is_over_writes_nothing_of_it(ledger: Ledger, clock: Clock) -> None:
+    queued = await ledger.queued()
+    await Ledger(ledger.db, clock).journal.request_cancel(queued.id)  # of which our journal has not heard
+    run = ledger.journal.begin(queued.id, owner="me")
+    assert run is not None
+    behind = ledger.journal.append(run, step(number=0))
+    for refused in (behind, ledger.journal.sure(run), ledger.journal.end(run.to(Status.SUCCEEDED))):
+        with pytest.raises(Fenced):
+            await refused
+    with pytest.raises(Fenced):
+        await ledger.journal.sure(run)
+    assert (await ledger.journal.get(run.id)).status is Status.CANCELLED
+    assert await numbers(ledger, run) == []
+
+
+class Refusing(Database):
+    """A database that does not take the next write."""
+
+    refusing = False
+
+    def submit(self, work: Work[Any], *, durable: bool = False, lazily: bool = False) -> asyncio.Future[Any]:
+        def refused(connection: sqlite3.Connection) -> None:
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+            raise error
+
+        refusing, self.refusing = self.refusing, False
+        return super().submit(refused if refusing else work, durable=durable, lazily=lazily)
+
+
+async def test_a_run_whose_beginning_the_disk_refuses_has_not_begun(tmp_path: Path, clock: Clock) -> None:
+    db = await Refusing.open(tmp_path / "agentd.db")
+    assert isinstance(db, Refusing)
+    ledger = Ledger(db, clock)
+    queued = await ledger.queued()
+    db.refusing = True
+    run = ledger.journal.begin(queued.id, owner="me")
+    assert run is not None
+    behind = ledger.journal.append(run, step(number=0))
+    for refused in (behind, ledger.journal.sure(run), ledger.journal.end(run.to(Status.SUCCEEDED))):
+        with pytest.raises(StoreFull):
+            await refused
+    assert await ledger.journal.suspend(run) == queued
+    again = await ledger.journal.take(queued.id, owner="me")
+    assert again is not None
+    assert again.attempt == 1
+    await ledger.journal.append(again, step(number=1))
+    await ledger.journal.end(again.to(Status.SUCCEEDED))
+    assert await numbers(ledger, again) == [1]
+    await db.close()
 
 
 # --- steps
