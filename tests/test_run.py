@@ -1,6 +1,8 @@
 """The life of a run ends in exactly one way, and its row says which and why."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -364,6 +366,31 @@ async def test_a_run_that_is_not_there_to_be_taken_is_left_alone(journal):
     run = await house.one()
     assert await live(run.id, house) is None
     assert len(house.provider.asked) == 1
+
+
+async def test_a_dead_mans_switch_hears_of_a_run_when_the_record_has_it(journal, tmp_path):
+    house = House(journal, ["ok"], ping="alive")
+    heard = []
+
+    def ping(target, run):
+        with closing(sqlite3.connect(tmp_path / "agentd.db")) as record:
+            heard.append(
+                (target, *record.execute("SELECT status, attempt FROM run WHERE id = ?", (run.id,)).fetchone())
+            )
+
+    house.ping = ping
+    await house.one()
+    assert heard == [("alive", "running", 1)]
+
+
+async def test_a_run_that_was_called_off_before_it_began_asks_nobody(journal):
+    house = House(journal, ["never"])
+    run = await house.open()
+    beginning = asyncio.create_task(live(run.id, house))
+    await journal.request_cancel(run.id)
+    assert await beginning is None
+    assert house.provider.asked == []
+    assert (await journal.get(run.id)).status is Status.CANCELLED
 
 
 async def test_a_run_keeps_the_definition_it_began_with(journal):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from daemon.memory import alike
 from daemon.memory.alike import Folder
 from tests.memory.conftest import Library
 
@@ -48,3 +51,10 @@ async def test_of_many_greetings_the_newest_is_told_and_room_is_left_for_others(
     found = await library.memory.retrieve("backup attention", 5)
     assert [chunk.content for chunk in found if "morning" in chunk.content] == [GREETING.replace("Good", "foggy")]
     assert any("walrus" in chunk.content for chunk in found)
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.text(st.characters(max_codepoint=127)))
+def test_in_ascii_the_same_words_and_numbers_are_found_as_in_any_text(text: str) -> None:
+    assert alike._words(text) == frozenset(alike._WORD.findall(text.casefold()))
+    assert alike._numbers(text) == frozenset(alike._NUMBER.findall(text))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from daemon.memory import index, rows
 from daemon.memory.tokens import VERSION
 from daemon.store.database import Database
-from tests.memory.conftest import START, Clock, Library
+from tests.memory.conftest import START, Clock, Library, in_a_file
 
 
 async def contents(library: Library) -> list[tuple[Any, ...]]:
@@ -171,3 +171,15 @@ def in_a_library(story: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         work: Coroutine[Any, Any, None] = told(Path(folder))
         asyncio.run(work)
+
+
+@in_a_file
+async def test_an_index_that_grows_by_little_and_little_stays_of_few_parts(library: Library) -> None:
+    for number in range(60):
+        await library.memory.store(f"item:{number}", f"The walrus of house {number} weighs a ton.")
+        await library.run(f"r{number}", f"Today the gulls of harbour {number} were counted.")
+    count = "SELECT count(DISTINCT segid) FROM memory_fts_idx"
+    (parts,) = await library.db.read(lambda connection: connection.execute(count).fetchone())
+    assert parts <= 12  # by itself it lets sixteen of each size come together
+    assert await library.memory.shelf.examine() == []
+    assert len(await library.memory.retrieve("walrus", limit=60)) == 60

@@ -386,3 +386,23 @@ async def test_a_hundred_answers_come_in_their_order_and_let_others_have_a_turn_
     await asyncio.gather(*written)
     assert told == list(range(100))
     assert turns > 100 // TURN
+
+
+async def test_questions_one_after_another_go_to_one_reader_and_two_at_once_to_two(db: Database) -> None:
+    def here(connection: sqlite3.Connection) -> str:
+        return threading.current_thread().name
+
+    assert {await db.read(here) for _ in range(5)} == {"store reader 0"}
+    busy, go_on = threading.Event(), threading.Event()
+
+    def long(connection: sqlite3.Connection) -> str:
+        busy.set()
+        go_on.wait(20)
+        return here(connection)
+
+    first = asyncio.create_task(db.read(long))
+    await asyncio.to_thread(busy.wait, 20)
+    assert await db.read(here) == "store reader 1"
+    go_on.set()
+    assert await first == "store reader 0"
+    assert await db.read(here) == "store reader 0"
