@@ -62,8 +62,9 @@ UPDATE run SET status = 'running', owner = ?, lease_until = ?, started = ?, not_
     barren = ?
 WHERE id = ? AND status = 'queued' AND fence = ?
 """
-# So many runs are known to wait as they were opened; of what is due all at once, the record has to be asked.
-_FRESH = 256
+# So many runs are known to wait as they were opened, for so long; of what is due all at once, or has to wait for its
+# turn, the record has to be asked.
+_FRESH, _FRESH_FOR = 256, timedelta(seconds=5)
 
 # Where daemons share a store, whoever did not renew the lease is taken for dead.
 _TAKE_OVER = _TAKE.replace(
@@ -178,7 +179,9 @@ class Runs(Incidents):
         the run is ours for certain, and writes nothing, has to wait for `sure`.
         """
         queued, now = self._fresh.pop(run_id, None), self._clock()
-        if queued is None or (queued.not_before is not None and queued.not_before > now):
+        if queued is None or not timedelta() <= now - queued.created <= _FRESH_FOR:
+            return None
+        if queued.not_before is not None and queued.not_before > now:
             return None
         at = stamp(now)
         run = queued.to(

@@ -169,6 +169,9 @@ async def test_what_this_process_has_not_just_opened_is_taken_and_not_begun(ledg
     assert Ledger(ledger.db, clock).journal.begin(known.id, owner="me") is None
     suspended = await ledger.journal.suspend(await ledger.running("again"))
     assert ledger.journal.begin(suspended.id, owner="me") is None
+    old = await ledger.queued("old")
+    clock.turn(minutes=1)
+    assert ledger.journal.begin(old.id, owner="me") is None
     called_off = await ledger.queued("called off")
     await ledger.journal.request_cancel(called_off.id)
     assert ledger.journal.begin(called_off.id, owner="me") is None
