@@ -32,6 +32,7 @@ def test_there_are_the_five_that_people_ask_for():
     assert RECIPES == ["greeting", "invoices", "morning-mail", "sentinel", "week-in-git"]
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git: apt install git")
 @pytest.mark.parametrize("name", RECIPES)
 async def test_it_runs_as_it_stands_there(home, name):
     repository = home.state / "workspace" / "project"

@@ -100,6 +100,7 @@ async def test_closing_leaves_no_process_behind(shop):
     assert children("mcp_server_time") == []
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git: apt install git")
 async def test_a_second_server_speaks_about_git(shop, tmp_path):
     await (await asyncio.create_subprocess_exec("git", "init", "-q", str(tmp_path))).wait()
     git = shop({"git": {"command": [sys.executable, "-m", "mcp_server_git"]}})

@@ -1,6 +1,7 @@
 """The git tool looks at every repository that may be read, changes none and obeys none."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ from daemon.functions import FunctionRegistry, ToolExecutor
 from daemon.models import FunctionCall, ToolContext, ToolResult
 from daemon.policy import Policy
 from daemon.tools import git
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git: apt install git")
 
 Look: TypeAlias = Callable[..., Awaitable[ToolResult]]
 

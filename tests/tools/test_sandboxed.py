@@ -1,6 +1,7 @@
 """The tools that run programs work alike on every rung of the ladder, and refuse what needs one that is not there."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ from daemon.policy import Policy
 from daemon.sandbox import Sandbox, User
 from daemon.sandbox.trial import BWRAP, choose
 from daemon.tools import git, shell
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git: apt install git")
 
 Call: TypeAlias = Callable[..., Awaitable[ToolResult]]
 RUNGS = ("bubblewrap", "landlock", "profiles")
