@@ -300,6 +300,7 @@ def serve(options: Options) -> int:
 
 def worker(options: Options) -> int:
     """Live runs that daemons start, until SIGTERM or Ctrl-C."""
+    sys.setswitchinterval(SWITCH_INTERVAL)
     import asyncio
 
     from daemon import life

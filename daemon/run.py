@@ -59,11 +59,20 @@ class Recorder:
         self.steps += steps
         self.fruitful = True
         kept = self._journal.append(self._run, *steps, durable=durable, lazily=lazily, active=self.active)
+        if not lazily:
+            return self._told(kept)
         kept.add_done_callback(self._tell)
         return kept
 
+    async def _told(self, kept: asyncio.Future[list[Step]]) -> list[Step]:
+        """Wait for steps and tell of them: whoever awaits them needs no turn of the loop besides his own."""
+        try:
+            return await kept
+        finally:
+            self._tell(kept)
+
     def _tell(self, kept: asyncio.Future[list[Step]]) -> None:
-        if kept.cancelled():
+        if not kept.done() or kept.cancelled():
             return
         if fault := kept.exception():
             if isinstance(fault, StoreFull):  # said here, as nobody may wait for this step

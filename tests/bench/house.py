@@ -124,10 +124,12 @@ async def opened(config: str, clock: Calendar) -> AsyncIterator[Any]:
     """Open the daemon on this config, in this process, with its engine started."""
     from daemon.app import App, Place
     from daemon.config import load_config
+    from daemon.main import SWITCH_INTERVAL
     from daemon.places import socket_in
     from daemon.redact import Secrets
     from daemon.routines import load_folder
 
+    sys.setswitchinterval(SWITCH_INTERVAL)  # as `serve` does
     state = Path(config).parent / "state"
     place = Place(
         config=load_config(Path(config)),
