@@ -49,7 +49,7 @@ async def engine():
     routes = [Route("/search", made.tavily, methods=["POST"]), Route("/search", made.searxng, methods=["GET"])]
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="critical", lifespan="off"))
+    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_config=None, lifespan="off"))
     serving = asyncio.create_task(server.serve([listener]))
     made.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     yield made
