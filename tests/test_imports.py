@@ -215,6 +215,19 @@ except TypeError as error:
     ]
 
 
+def test_nothing_of_ours_keeps_a_stand_in():
+    told = frugally("""
+from daemon import imports
+tables = imports.STAND_INS.values()
+all_of_them = [each for table in tables for each in table.values()]
+stood_in = {id(each) for each in all_of_them if getattr(each, "__module__", "") == imports.__name__}
+for name, module in list(sys.modules.items()):
+    if name.startswith("daemon.") and module is not imports:
+        print(*[f"{name}.{each}" for each, value in vars(module).items() if id(value) in stood_in], end="")
+""")
+    assert told == ""
+
+
 def test_structlog_speaks_before_anybody_configures_it():
     told = frugally("""
 import structlog

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any
 
 from daemon.errors import ConfigError, Fault
@@ -70,6 +69,8 @@ def _class_of(kind: str, name: str | None) -> type[LLMProvider]:
     """Return the class that a kind stands for; ConfigError if there is none."""
     place = KINDS.get(kind, kind if ":" in kind else None)
     if place is None:
+        from importlib.metadata import entry_points  # not at a start, when the reader of them is not there
+
         found = entry_points(group="agentd.providers", name=kind)
         if not found:
             known = f'one of {", ".join(KINDS)}, or a class as "module:Class"'
