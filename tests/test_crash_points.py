@@ -1,6 +1,6 @@
 """A crash before or after any commit loses nothing and repeats no side effect: deaths by the hundred in one process.
 
-The soak draws deaths for as long as one likes; the minute that `.ci/run` gives it is good for thousands.
+The soak draws deaths for as long as one likes: several hundred in a minute on a busy machine, thousands in ten.
 
 Runs of all kinds of steps are lived over the real journal on SQLite files (see `mortal.py`): answers, calls that
 look, change, may be repeated, wait for a person, or hand a part on to a sub-agent; messages of people, busy vendors,
