@@ -210,8 +210,13 @@ class App:
             lock.release()
 
     def _purse(self) -> Purse:
-        more: Any = {"config": lambda: self.config, "shared": self.shared}
-        return Purse(self.journal, clock=self.clock, zone=lambda: self.zone, **more)
+        return Purse(
+            self.journal,
+            clock=self.clock,
+            zone=lambda: self.zone,
+            config=lambda: self.config,
+            shared=self.shared,
+        )
 
     def _traces(self, config: Config) -> Traces | None:
         """Return who tells OpenTelemetry of runs; None, and nothing imported, where nobody listens; ConfigError."""
@@ -508,8 +513,16 @@ class App:
 
         here = kind == "worker" or self.config.executor.here
         url = self.config.store_url(self.place.env)
-        more = {"when_moved": self._moved, "when_paused": self._paused, "has": self._has}
-        self.fleet = Fleet(self, url, kind=kind, lives=here, lead=lead, **more)  # type: ignore[arg-type]
+        self.fleet = Fleet(
+            self,  # type: ignore[arg-type]  # shared, it has a FleetExecutor
+            url,
+            kind=kind,
+            lives=here,
+            has=self._has,
+            lead=lead,
+            when_moved=self._moved,
+            when_paused=self._paused,
+        )
         await self.fleet.join()
         return self.fleet
 

@@ -345,6 +345,7 @@ class _Alarm:
         if self._scheduler.get_job(name):
             self._scheduler.remove_job(name)
         if at:
+            # the library wants to know what it would call; `_process_jobs` rings for many by their ids
             self._scheduler.add_job(self._ring, trigger, args=(name,), id=name, name=name, next_run_time=at)
 
 

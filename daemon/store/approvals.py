@@ -14,11 +14,10 @@ from datetime import datetime, timedelta
 from daemon.errors import Refused
 from daemon.models import Approval, ApprovalStatus, Petition, Run, Status
 from daemon.store.asking import approvals_in, ask, find_approval, settle
-from daemon.store.rows import moment, moment_or_none, stamp
+from daemon.store.rows import KEEP_FACT, moment, moment_or_none, stamp
 from daemon.store.runs import Runs, leave
 
 _REMEMBERED = "approvals.remembered"  # queue.sql tells everybody of it
-_KEEP = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 
 class Approvals(Runs):
@@ -86,7 +85,7 @@ class Approvals(Runs):
             kept = row and str(row[0])
             text = change(kept)
             if text != kept:  # who hears of a change looks, and changes nothing
-                connection.execute(_KEEP, (_REMEMBERED, text))
+                connection.execute(KEEP_FACT, (_REMEMBERED, text))
             return text
 
         return await self._db.write(work, durable=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from daemon.store.part import Part
-from daemon.store.rows import moment, stamp
+from daemon.store.rows import KEEP_FACT, moment, stamp
 from daemon.values import dataclass
 
 _MARK = "digest"
@@ -89,10 +89,7 @@ class Digests(Part):
         options = json.dumps({"notice": "digest", "title": title, "text": text}, separators=(",", ":"))
 
         def work(connection: sqlite3.Connection) -> None:
-            connection.execute(
-                "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                (_MARK, str(stamp(until))),
-            )
+            connection.execute(KEEP_FACT, (_MARK, str(stamp(until))))
             connection.executemany(
                 "INSERT INTO outbox (target, options, zone, status, created, next_at)"
                 " VALUES (?, ?, ?, 'pending', ?, ?)",

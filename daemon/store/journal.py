@@ -26,6 +26,7 @@ from daemon.store.outbox import Deliveries
 from daemon.store.policies import Policies
 from daemon.store.quarantine import Quarantine
 from daemon.store.renaming import Renaming
+from daemon.store.rows import KEEP_FACT
 from daemon.store.runstore import RunStore
 from daemon.store.slots import Claim, RoutineState, Slots
 from daemon.store.spending import Spending
@@ -73,10 +74,7 @@ class Journal(
         """Keep a small fact over restarts; `lazily`, with whatever is written next."""
 
         def work(connection: sqlite3.Connection) -> None:
-            connection.execute(
-                "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                (key, value),
-            )
+            connection.execute(KEEP_FACT, (key, value))
 
         return self._db.submit(work, lazily=lazily)
 

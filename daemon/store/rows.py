@@ -54,6 +54,10 @@ def clean_or_none(text: str | None) -> str | None:
     return None if text is None else clean(text)
 
 
+# Keeps a small fact of the daemon's own by its key.
+KEEP_FACT = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+
+
 def encode(body: Json) -> bytes:
     """Return a step's body as JSON."""
     return jsontext.written(body)
