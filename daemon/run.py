@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import structlog
 from structlog.contextvars import bound_contextvars
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 
+_Kept: TypeAlias = asyncio.Future[list[Step]]
+
+
 class Recorder:
     """Where the steps of one run go, in order; watchers hear of a step once it is safe."""
 
@@ -51,27 +54,34 @@ class Recorder:
         self._begin = asyncio.get_running_loop().time()
 
     @property
+    def alone(self) -> bool:
+        """Nobody else can live the run: the lock on the state folder is ours."""
+        return not self._journal.shared
+
+    @property
     def active(self) -> float:
         """Seconds the run has lived, earlier attempts included."""
         return self._run.active + asyncio.get_running_loop().time() - self._begin
 
-    def append(self, *steps: Step, durable: bool = False, lazily: bool = False) -> Awaitable[list[Step]]:
+    def append(self, *steps: Step, durable: bool = False) -> Awaitable[list[Step]]:
+        return self._told(self._submit(steps, durable=durable))
+
+    def ride(self, *steps: Step) -> None:
+        self._submit(steps, lazily=True).add_done_callback(self._tell)
+
+    def _submit(self, steps: Sequence[Step], *, durable: bool = False, lazily: bool = False) -> _Kept:
         self.steps += steps
         self.fruitful = True
-        kept = self._journal.append(self._run, *steps, durable=durable, lazily=lazily, active=self.active)
-        if not lazily:
-            return self._told(kept)
-        kept.add_done_callback(self._tell)
-        return kept
+        return self._journal.append(self._run, *steps, durable=durable, lazily=lazily, active=self.active)
 
-    async def _told(self, kept: asyncio.Future[list[Step]]) -> list[Step]:
+    async def _told(self, kept: _Kept) -> list[Step]:
         """Wait for steps and tell of them: whoever awaits them needs no turn of the loop besides his own."""
         try:
             return await kept
         finally:
             self._tell(kept)
 
-    def _tell(self, kept: asyncio.Future[list[Step]]) -> None:
+    def _tell(self, kept: _Kept) -> None:
         if not kept.done() or kept.cancelled():
             return
         if fault := kept.exception():
@@ -90,7 +100,10 @@ class Record(Protocol):
 
     @property
     def steps(self) -> list[Step]: ...
-    def append(self, *steps: Step, durable: bool = False, lazily: bool = False) -> Awaitable[object]: ...
+    @property
+    def alone(self) -> bool: ...
+    def append(self, *steps: Step, durable: bool = False) -> Awaitable[object]: ...
+    def ride(self, *steps: Step) -> None: ...
 
 
 class History(Protocol):

@@ -126,6 +126,9 @@ class Mortal:
             raise Crash
         return await self._inner.read(work)
 
+    async def settled(self) -> None:
+        await self._inner.settled()
+
     def _linger(self, turns: int) -> None:
         if turns:
             asyncio.get_running_loop().call_soon(self._linger, turns - 1)

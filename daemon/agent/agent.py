@@ -79,10 +79,15 @@ class _Deaf:
 class _Kept:
     """Steps kept in memory, for an agent without a journal."""
 
+    alone = True
+
     def __init__(self) -> None:
         self.steps: list[Step] = []
 
-    async def append(self, *steps: Step, durable: bool = False, lazily: bool = False) -> None:
+    async def append(self, *steps: Step, durable: bool = False) -> None:
+        self.steps.extend(steps)
+
+    def ride(self, *steps: Step) -> None:
         self.steps.extend(steps)
 
 
@@ -144,6 +149,8 @@ class Agent:
         self._resumed = self.transcript.frozen is not None
         self._chain = [provider, *fallback]
         self._noted: list[Step] = []
+        self._binding = False
+        """Among what was noted is what a call did that may not be run again."""
         self._executor = executor or ToolExecutor(self.registry)
         self._prompt = prompt
         self._tool_context = tool_context or ToolContext(
@@ -348,7 +355,10 @@ class Agent:
 
     async def ask(self) -> None:
         """Ask the model, or the next one of the chain that answers."""
-        await self._commit(durable=False)
+        if self.journal.alone and not self._binding:
+            self.flush()  # what is lost with it can be done again, and the reply is written behind it
+        else:
+            await self._commit(durable=False)
         loop, iteration = asyncio.get_running_loop(), self.transcript.iterations + 1
         begin = loop.time()
         while True:
@@ -463,7 +473,7 @@ class Agent:
             tool_retries=self.limits.tool_retries,
             tool_retry_delay=self.limits.tool_retry_delay,
         )
-        await hands.act(
+        self._binding = await hands.act(
             pending,
             self.transcript.iterations,
             self._note,
@@ -513,9 +523,7 @@ class Agent:
         """Hand the last steps to the journal without waiting: whatever is written next stands behind them."""
         if self._noted:
             steps, self._noted = self._noted, []
-            task = asyncio.ensure_future(self.journal.append(*steps, lazily=True))
-            # a fault of this write shows itself again in the write that ends the run
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self.journal.ride(*steps)  # a fault of this write shows itself again in those behind it
 
     def _note(self, step: Step) -> None:
         self.transcript.add(step)
@@ -525,6 +533,7 @@ class Agent:
         if self._noted:
             steps, self._noted = self._noted, []
             await self.journal.append(*steps, durable=durable)
+            self._binding = False
 
 
 def _picture(file: str | Path) -> Image:

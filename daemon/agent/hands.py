@@ -1,7 +1,8 @@
 """Run the calls a model asked for: judged, journalled before they start, results in the order of the calls.
 
 The rule that kill -9 must not break: a call's `call` step is committed before the call starts, durably if it may change
-something. So a call found without a result may have taken effect, and is run again only where that does no harm.
+something. So a call found without a result may have taken effect, and is run again only where that does no harm. The
+results of such calls are written while the model reads them; all others are safe before it is asked.
 
 A call that a person has to allow is not journalled at all until then: the others of its turn are run, and `Parked` says
 what is to be asked. When the run is resumed, the call is found without a `call` step and judged anew.
@@ -31,12 +32,16 @@ MOST_DENIALS = 3
 class Recorder(Protocol):
     """Where the steps of one run are kept."""
 
-    def append(self, *steps: Step, durable: bool = False, lazily: bool = False) -> Awaitable[object]:
-        """Queue the steps at once, in order; awaiting the result means they are committed.
+    @property
+    def alone(self) -> bool:
+        """Nobody else can have taken the run over meanwhile, so that a model may be asked while steps are written."""
 
-        `lazily`: nobody will wait for them.
-        """
+    def append(self, *steps: Step, durable: bool = False) -> Awaitable[object]:
+        """Queue the steps at once, in order; awaiting the result means they are committed."""
         ...
+
+    def ride(self, *steps: Step) -> None:
+        """Queue the steps at once, in order, to be written with what follows: nobody waits for them."""
 
 
 class Judge(Protocol):
@@ -160,12 +165,13 @@ class Hands:
         allowance: int | None = None,
         taint: Callable[[], Taint] = lambda: Taint.NONE,
         denials: int = 0,
-    ) -> None:
+    ) -> bool:
         """Run the calls; neighbours that only look run beside each other, all others one by one.
 
         `note` adds a step to the run, `commit(durable)` makes all noted steps safe, `taint` tells what the run has read
-        by now, `denials` how many calls of it were denied before. Calls past `allowance` are not run. Raises Parked if
-        some wait for a person; the others are done then.
+        by now, `denials` how many calls of it were denied before. Calls past `allowance` are not run. Returns whether
+        one was run that may not be run again: its result has to be safe before anything follows. Raises Parked if some
+        wait for a person; the others are done then.
         """
         plans = [
             await self._plan(each, taint(), allowed=allowance is None or place < allowance)
@@ -173,15 +179,18 @@ class Hands:
         ]
         plans = self._wearied(plans, denials)
         waiting = [plan for plan in plans if plan.waits]
+        once = False
         for batch in _batches([plan for plan in plans if not plan.waits]):
             if batch[0].taint is not taint():  # an earlier call of this turn has read what strangers wrote
                 judged = [await self._judged(plan, taint()) for plan in batch]
                 waiting += [plan for plan in judged if plan.waits]
                 batch = [plan for plan in judged if not plan.waits]
             await self._run_all(batch, iteration, note, commit)
+            once = once or any(not plan.refusal and not plan.repeatable for plan in batch)
         if waiting:
             await commit(False)
             raise Parked([plan.petition for plan in waiting if plan.petition])
+        return once
 
     async def _run_all(
         self,

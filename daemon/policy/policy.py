@@ -8,8 +8,9 @@ import os
 import pwd
 import stat
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import field, replace
+from functools import cached_property, lru_cache
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Literal
@@ -245,6 +246,13 @@ class Policy:
 
     def summary(self, routine: str, tools: Collection[str], *, language: str = "en") -> str:
         """Return in a few lines what these tools may do in a routine, for the prompt."""
+        return self._summaries(routine, tuple(tools), language)
+
+    @cached_property
+    def _summaries(self) -> Callable[[str, tuple[str, ...], str], str]:
+        return lru_cache(maxsize=256)(self._summed_up)  # a routine is told the same in each of its runs
+
+    def _summed_up(self, routine: str, tools: tuple[str, ...], language: str) -> str:
         say = _SAY.get(language, _SAY["en"])
         tables = [table for _, table in self._tables(routine)]
         offered = [tool for tool in tools if tool not in OF_THE_RUN and all(offers(table, tool) for table in tables)]

@@ -63,10 +63,15 @@ async def play(cassette: Cassette, wish: Wish = Wish()) -> Outcome:  # noqa: B00
 class _Recording:
     """Keeps the steps of the run that is played."""
 
+    alone = True
+
     def __init__(self) -> None:
         self.steps: list[Step] = []
 
-    def append(self, *steps: Step, durable: bool = False, lazily: bool = False) -> asyncio.Future[list[Step]]:
+    def ride(self, *steps: Step) -> None:
+        self.steps += steps
+
+    def append(self, *steps: Step, durable: bool = False) -> asyncio.Future[list[Step]]:
         self.steps += steps
         kept: asyncio.Future[list[Step]] = asyncio.get_running_loop().create_future()
         kept.set_result(list(steps))

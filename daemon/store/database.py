@@ -99,6 +99,10 @@ class Database:
             self._queue.put(item)
         self._riding.clear()
 
+    async def settled(self) -> None:
+        """Wait until what has been submitted so far is committed, or refused."""
+        await self.apart(lambda _connection: None)
+
     async def apart(self, work: Work[T]) -> T:
         """Run `work` on the writing connection outside any transaction, as VACUUM and checkpoints need it."""
         if self._closing:

@@ -16,5 +16,10 @@ class Part:
         self._db = db
         self._clock = clock
 
+    @property
+    def shared(self) -> bool:
+        """Whether other processes write here as well."""
+        return self._db.shared
+
     def _now(self) -> int:
         return stamp(self._clock())

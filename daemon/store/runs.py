@@ -273,8 +273,10 @@ class Runs(Incidents):
 
     async def steps(self, run_id: str) -> list[Step]:
         """Return what a run did so far, in order."""
-        if self._taken.get(run_id, (0, None))[1] == 0:
-            return []  # it is ours, and has not begun
+        if taken := self._taken.get(run_id):
+            if taken[1] == 0:
+                return []  # it is ours, and has not begun
+            await self._db.settled()  # what rides belongs to it
 
         def work(connection: sqlite3.Connection) -> list[Step]:
             rows = connection.execute(f"SELECT {STEP} FROM step WHERE run_id = ? ORDER BY seq", (run_id,))

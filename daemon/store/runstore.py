@@ -20,6 +20,10 @@ from daemon.store.slots import Claim
 class RunStore(Protocol):
     """Slots are claimed, runs taken, lived and let go of; journal.Journal is the one on SQLite."""
 
+    @property
+    def shared(self) -> bool:
+        """Whether others take runs from here as well."""
+
     async def open_slots(self, claims: Sequence[Claim]) -> list[Run | None]:
         """Give each claim its slot and a queued run; None where the slot is taken."""
 

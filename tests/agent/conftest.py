@@ -11,13 +11,18 @@ from daemon.providers import create_provider
 class Steps:
     """A journal in memory that numbers what it is given."""
 
+    alone = True
+
     def __init__(self):
         self.steps = []
         self.durable = []
 
-    async def append(self, *steps, durable=False, lazily=False):
+    async def append(self, *steps, durable=False):
         self.steps.extend(steps)
         self.durable.append(durable)
+
+    def ride(self, *steps):
+        self.steps.extend(steps)
 
 
 class Rules:

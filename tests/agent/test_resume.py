@@ -20,30 +20,40 @@ class Crash(BaseException):
 class Journal:
     """Steps that outlive a crash, and a crash at the n-th commit: before it holds, or right after."""
 
-    def __init__(self, steps, crash_at, *, before_commit):
+    def __init__(self, steps, crash_at, *, before_commit, alone):
         self.steps, self.crash_at, self.before_commit, self.commits = steps, crash_at, before_commit, 0
+        self.alone, self._riding = alone, []
 
-    async def append(self, *steps, durable=False, lazily=False):
+    async def append(self, *steps, durable=False):
         self.commits += 1
         if self.before_commit and self.commits == self.crash_at:
             raise Crash
-        self.steps.extend(steps)
+        self.steps += [*self._riding, *steps]
+        self._riding = []
         if self.commits == self.crash_at:
             raise Crash
+
+    def ride(self, *steps):
+        self._riding += steps
+
+    def end(self):
+        """Write what rides with the run's end."""
+        self.steps += self._riding
 
 
 class World:
     """What outlives a crash: the journal, the effects, and the model's vendor."""
 
-    def __init__(self, script):
-        self.script = script
+    def __init__(self, script, *, alone=True):
+        self.script, self.alone = script, alone
         self.steps = []
         self.effects = []
-        self.asked = []
+        self.safe_when_asked = []
+        """By question: the kinds of the steps that outlive a crash by then."""
 
     async def live(self, crash_at=None, *, before_commit=False):
         """Live the run from its steps until it ends, or until the commit at which it dies."""
-        journal = Journal(self.steps, crash_at, before_commit=before_commit)
+        journal = Journal(self.steps, crash_at, before_commit=before_commit, alone=self.alone)
         registry = FunctionRegistry()
 
         async def write(n: int) -> str:
@@ -64,9 +74,19 @@ class World:
         registry.register("finish", None, finish, read_only=True)
         answered = sum(step.kind is StepKind.LLM for step in self.steps)
         provider = create_provider("scripted", replies=self.script[answered:])
-        agent = Agent(provider, registry, journal=journal, policy=Rules(), steps=self.steps, limits=Limits(attempts=1))
+        agent = Agent(
+            provider,
+            registry,
+            journal=journal,
+            policy=Rules(),
+            steps=self.steps,
+            limits=Limits(attempts=1),
+            emit=lambda event: (
+                event["type"] == "thinking" and self.safe_when_asked.append([step.kind.value for step in self.steps])
+            ),
+        )
         reply = await agent.process_message("Go.")
-        await asyncio.sleep(0)  # the last steps were handed in without waiting
+        journal.end()
         return reply, journal.commits
 
 
@@ -90,13 +110,13 @@ def script_of(shape):
 
 
 @settings(deadline=None, derandomize=True, max_examples=40)
-@given(shape=turns, before=st.booleans())
-def test_a_crash_at_any_commit_repeats_nothing(shape, before):
+@given(shape=turns, before=st.booleans(), alone=st.booleans())
+def test_a_crash_at_any_commit_repeats_nothing(shape, before, alone):
     script = script_of(shape)
-    whole = World(script)
+    whole = World(script, alone=alone)
     _, commits = asyncio.run(whole.live())
-    for crash_at in range(1, commits):  # the last one is not waited for: the run's end stands behind it
-        world = World(script)
+    for crash_at in range(1, commits + 1):
+        world = World(script, alone=alone)
         with pytest.raises(Crash):
             asyncio.run(world.live(crash_at, before_commit=before))
         reply, _ = asyncio.run(world.live())
@@ -111,7 +131,7 @@ def test_a_call_of_unknown_outcome_is_told_to_the_model_and_not_repeated():
     script = script_of([["write"]])
     world = World(script)
     with pytest.raises(Crash):
-        asyncio.run(world.live(2))  # prompt, then answer and call: dies right before the tool starts
+        asyncio.run(world.live(1))  # prompt, answer and call: dies right before the tool starts
     asyncio.run(world.live())
     assert world.effects == []
     (result,) = [step for step in world.steps if step.kind is StepKind.RESULT]
@@ -121,7 +141,7 @@ def test_a_call_of_unknown_outcome_is_told_to_the_model_and_not_repeated():
 def test_a_call_that_only_looks_is_made_again():
     world = World(script_of([["look"]]))
     with pytest.raises(Crash):
-        asyncio.run(world.live(2))
+        asyncio.run(world.live(1))
     asyncio.run(world.live())
     (result,) = [step for step in world.steps if step.kind is StepKind.RESULT]
     assert result.body["ok"] is True
@@ -130,7 +150,26 @@ def test_a_call_that_only_looks_is_made_again():
 def test_a_resumed_run_keeps_its_frozen_prompt():
     world = World(script_of([["look"]]))
     with pytest.raises(Crash):
-        asyncio.run(world.live(2))
+        asyncio.run(world.live(1))
     before = [step for step in world.steps if step.kind is StepKind.PROMPT]
     asyncio.run(world.live())
     assert [step for step in world.steps if step.kind is StepKind.PROMPT] == before
+
+
+def test_what_a_call_did_that_may_not_be_repeated_is_safe_before_the_model_is_asked_again():
+    world = World(script_of([["write"], ["look", "write"]]))
+    asyncio.run(world.live())
+    assert [kinds.count("result") for kinds in world.safe_when_asked] == [0, 1, 3]
+
+
+def test_what_can_be_done_again_is_written_while_the_model_thinks():
+    world = World(script_of([["look"], ["look"]]))
+    asyncio.run(world.live())
+    assert [kinds.count("result") for kinds in world.safe_when_asked] == [0, 0, 1]
+
+
+def test_where_others_could_take_the_run_over_every_step_is_safe_before_the_model_is_asked():
+    world = World(script_of([["look"], ["look", "write"]]), alone=False)
+    asyncio.run(world.live())
+    assert [kinds.count("result") for kinds in world.safe_when_asked] == [0, 1, 3]
+    assert all(kinds[:2] == ["prompt", "message"] for kinds in world.safe_when_asked)
