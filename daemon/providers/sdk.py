@@ -1,8 +1,9 @@
 """The way to a vendor through its official SDK, as transport and nothing else.
 
 The SDKs' typed calls cost two to three times the CPU of the request itself: they walk every tool schema and build a
-model of every answer. So prepared bytes go through the SDK's raw client, which brings its connection pool (httpx2) and
-its reading of errors; retries are ours (`retry.ask`), and what the SDK would pick up from the environment is disarmed.
+model of every answer. So prepared bytes go through the SDK's raw client, which says where to, with which headers and
+signed how (`transport.py`); retries are ours (`retry.ask`), and what the SDK would pick up from the environment is
+disarmed.
 """
 
 from __future__ import annotations
@@ -49,21 +50,25 @@ class SdkProvider(VendorProvider):
 
     async def _get(self, path: str) -> Answer:
         client = self._client or await self._open()
-        return await self._answered(client.get(path, cast_to=_response()))
+
+        async def get() -> Answer:
+            response = await client.get(path, cast_to=_response())
+            return Answer(response.status_code, response.headers, response.content)
+
+        return await self._answered(get())
 
     async def _post(self, path: str, body: bytes) -> Answer:
         client = self._client or await self._open()
         return await self._answered(client.post_bytes(path, body))
 
-    async def _answered(self, asked: Awaitable[Any]) -> Answer:
+    async def _answered(self, asked: Awaitable[Answer]) -> Answer:
         sdk = sys.modules[self.sdk]
         try:
-            response = await asked
+            return await asked
         except sdk.APIStatusError as error:
-            response = error.response
-        except sdk.APIConnectionError as error:
+            return Answer(error.response.status_code, error.response.headers, error.response.content)
+        except (sdk.APIConnectionError, OSError) as error:
             raise broken(error, self._vendor) from error
-        return Answer(response.status_code, response.headers, response.content)
 
     @asynccontextmanager
     async def _stream(self, path: str, body: bytes) -> AsyncIterator[Incoming]:
@@ -72,7 +77,7 @@ class SdkProvider(VendorProvider):
 
         sdk = sys.modules[self.sdk]
         try:
-            response = await client.post_bytes(path, body, stream=True)
+            response = await client.stream_bytes(path, body)
         except sdk.APIStatusError as error:
             response = error.response  # read to its end
         except sdk.APIConnectionError as error:

@@ -84,6 +84,24 @@ async def test_a_failure_has_its_name_and_one_line(way: str, failure: str, provi
     assert again.content == "well again"  # and the provider is none the worse for it
 
 
+@pytest.mark.parametrize("way", ["openai chat", "claude opus"])
+@pytest.mark.parametrize("failure", sorted(FAILURES.keys() - {"hang"}))
+async def test_a_failure_reads_the_same_whether_it_is_the_first_answer_or_a_later_one(
+    way: str, failure: str, provider_for: Opener
+) -> None:
+    turn, kind, _ = FAILURES[failure]
+    async with FakeVendor([turn, "well", turn, "well again"]) as vendor:
+        provider = provider_for(way, vendor, name="mine")
+        with pytest.raises(kind) as first:
+            await provider.chat([user("hi")])
+        assert (await provider.chat([user("hi")])).content == "well"
+        with pytest.raises(kind) as later:
+            await provider.chat([user("hi")])
+        assert (await provider.chat([user("hi")])).content == "well again"
+    assert (type(later.value), str(later.value)) == (type(first.value), str(first.value))
+    assert later.value.unsure == first.value.unsure
+
+
 @pytest.mark.parametrize("way", TRANSPORTS)
 @pytest.mark.parametrize("status", [301, 307])
 async def test_a_redirect_is_not_followed_with_the_key_in_hand(way: str, status: int, provider_for: Opener) -> None:
