@@ -268,7 +268,10 @@ def serve(options: Options) -> int:
 
         from daemon import life
         from daemon.app import App
+        from daemon.store.library import count_no_memory
     from daemon.banner import banner
+
+    count_no_memory()
 
     async def announce(app: App) -> None:
         try:
@@ -306,7 +309,9 @@ def worker(options: Options) -> int:
     from daemon import life
     from daemon.app import App
     from daemon.errors import Fault
+    from daemon.store.library import count_no_memory
 
+    count_no_memory()
     place = _place(options, console=True)
     if place.config.executor.kind == "local":
         file, problem = os.fspath(place.config.file), "a worker needs a queue that daemons put runs into"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from daemon import jsontext
 from daemon.models import Anchor, MemoryChunk, SegmentType
 from daemon.store.rows import moment
 
@@ -35,36 +36,50 @@ class Text(NamedTuple):
 # What `Text._make` does, in a third of the time: a recall makes a hundred of them.
 _text = partial(tuple.__new__, Text)
 
-_PIECES = (
-    "SELECT s.id, s.memory_run, r.run_id, r.routine, s.iteration, s.segment, s.type, s.at, s.who, s.asks, s.tainted,"
-    " NULL, s.text FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run"
+_PIECE = (
+    "s.id, s.memory_run, r.run_id, r.routine, s.iteration, s.segment, s.type, s.at, s.who, s.asks, s.tainted,"
+    " NULL, s.text"
 )
-_ITEMS = (
-    f"SELECT -id, 0, coalesce(run_id, ''), '', {ITEM}, id,"  # noqa: S608  a constant
+_PIECES = "FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run"
+_ITEM = (
+    f"-id, 0, coalesce(run_id, ''), '', {ITEM}, id,"
     " CASE category WHEN 'conversation' THEN 'summary' ELSE 'knowledge' END, updated, '', 0, tainted, key, text"
-    " FROM memory_item"
 )
+_ITEMS = "FROM memory_item"
 
 
 def by_ids(connection: sqlite3.Connection, ids: Iterable[int]) -> dict[int, Text]:
     """Return the texts with these ids, as far as they exist."""
     wanted = list(ids)
     found: dict[int, Text] = {}
-    for select, numbers in (
-        (f"{_PIECES} WHERE s.id IN ", [id_ for id_ in wanted if id_ > 0]),
-        (f"{_ITEMS} WHERE id IN ", [-id_ for id_ in wanted if id_ < 0]),
+    for columns, source, numbers in (
+        (_PIECE, f"{_PIECES} WHERE s.id IN ", [id_ for id_ in wanted if id_ > 0]),
+        (_ITEM, f"{_ITEMS} WHERE id IN ", [-id_ for id_ in wanted if id_ < 0]),
     ):
         if numbers:
             # Padded with ids that no row has: each new length would be a new statement to prepare.
             numbers += [0] * ((1 << (len(numbers) - 1).bit_length()) - len(numbers))
-            rows = connection.execute(f"{select}({', '.join('?' * len(numbers))})", numbers)
-            found |= {row[0]: _text(row) for row in rows}
+            source = f"{source}({', '.join('?' * len(numbers))})"
+            found |= {row[0]: _text(row) for row in _rows(connection, columns, source, numbers)}
     return found
+
+
+def _rows(connection: sqlite3.Connection, columns: str, source: str, values: list[int]) -> Iterable[Any]:
+    """Return rows, from SQLite all of them in one.
+
+    For each row that it fetches a thread lets go of the interpreter's lock, and may wait for it a millisecond.
+    """
+    if not isinstance(connection, sqlite3.Connection):
+        return connection.execute(f"SELECT {columns} {source}", values)
+    packed = f"SELECT CAST(json_group_array(json_array({columns})) AS BLOB) {source}"
+    (told,) = connection.execute(packed, values).fetchone()
+    rows: list[Any] = jsontext.read(told)
+    return rows
 
 
 def of_run(connection: sqlite3.Connection, run_id: str) -> list[Text]:
     """Return a run's texts in the order they happened."""
-    rows = connection.execute(f"{_PIECES} WHERE r.run_id = ? ORDER BY s.id", (run_id,))
+    rows = connection.execute(f"SELECT {_PIECE} {_PIECES} WHERE r.run_id = ? ORDER BY s.id", (run_id,))
     return list(map(_text, rows))
 
 

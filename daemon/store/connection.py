@@ -103,11 +103,13 @@ def check_sqlite(version: tuple[int, ...]) -> None:
 
 
 def check_modules(names: Collection[str]) -> None:
-    """Raise ConfigError if this Python's SQLite lacks full-text search."""
-    if "fts5" not in names:
-        raise ConfigError(
-            Fault(file="SQLite", key="", found="", problem="was built without FTS5", hint="use another build of Python")
-        )
+    """Raise ConfigError if this Python's SQLite lacks full-text search, or JSON, which recent ones always have."""
+    for module, feature in (("fts5", "FTS5"), ("json_each", "JSON")):
+        if module not in names:
+            problem = f"was built without {feature}"
+            raise ConfigError(
+                Fault(file="SQLite", key="", found="", problem=problem, hint="use another build of Python")
+            )
 
 
 def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 
@@ -21,8 +22,10 @@ _TIDIED = 32  # the same where somebody may wait for it: a millisecond
 
 _SCORED = f"SELECT rowid, -bm25(memory_fts, {', '.join(map(str, WEIGHTS))}) AS score FROM memory_fts"  # noqa: S608
 _BEST = "ORDER BY score DESC, abs(rowid) DESC LIMIT ?"  # of equals the later: items are known by their negative ids
-_SEARCH = f"{_SCORED} WHERE memory_fts MATCH ? {_BEST}"
-_SEARCH_WITHIN = f"{_SCORED} WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ? {_BEST}"
+# All in one row: at each row a thread lets go of the interpreter's lock, and may wait a millisecond for it.
+_IN_ONE = "SELECT json_group_array(rowid), json_group_array(score) FROM ({})"
+_SEARCH = _IN_ONE.format(f"{_SCORED} WHERE memory_fts MATCH ? {_BEST}")
+_SEARCH_WITHIN = _IN_ONE.format(f"{_SCORED} WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ? {_BEST}")
 # Two questions in one: asked together, SQLite would read the whole table for them.
 _ENDS = "SELECT (SELECT min(id) FROM memory_fts_docsize), (SELECT max(id) FROM memory_fts_docsize)"
 _COUNT = "SELECT count(*) FROM memory_fts WHERE memory_fts MATCH ? AND rowid BETWEEN ? AND ?"
@@ -113,13 +116,18 @@ def runs_saying(connection: sqlite3.Connection, terms: Sequence[str]) -> list[st
 
 
 def best(connection: sqlite3.Connection, terms: Sequence[str], pool: int) -> dict[int, float]:
-    return dict(connection.execute(_SEARCH, (expression(connection, terms), pool)).fetchall())
+    return _scores(connection.execute(_SEARCH, (expression(connection, terms), pool)))
 
 
 def best_within(
     connection: sqlite3.Connection, terms: Sequence[str], first: int, last: int, pool: int
 ) -> dict[int, float]:
-    return dict(connection.execute(_SEARCH_WITHIN, (any_of(terms), first, last, pool)).fetchall())
+    return _scores(connection.execute(_SEARCH_WITHIN, (any_of(terms), first, last, pool)))
+
+
+def _scores(found: sqlite3.Cursor) -> dict[int, float]:
+    ids, scores = found.fetchone()
+    return dict(zip(json.loads(ids), json.loads(scores), strict=True))
 
 
 def expression(
