@@ -131,6 +131,7 @@ BROAD = {
     "store.database:Database._attempt": CARRIED,
     "store.database:Database._read_forever": CARRIED,
     "store.database:Database._commit": CARRIED,
+    "store.database:Database._do_all": CARRIED,
     "store.database:Database._write_forever": CARRIED,
     "store.postgres.database:PostgresDatabase._alone": CARRIED,
     "store.postgres.database:PostgresDatabase._attempt": CARRIED,

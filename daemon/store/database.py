@@ -44,7 +44,8 @@ class Database:
         self.place = f"{path} (SQLite)"
         self._migrations = migrations
         self._loop = loop
-        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[_Item] | _Item | None] = queue.SimpleQueue()
+        """What set out together; alone, what wants no transaction around it; None: no more."""
         self._opened: asyncio.Future[None] = loop.create_future()
         self._closed: asyncio.Future[None] = loop.create_future()
         self._closing = False
@@ -55,6 +56,8 @@ class Database:
         """The loop will look there."""
         self._riding: list[_Item] = []
         self._departure: asyncio.TimerHandle | None = None
+        self._departing = False
+        """They set out when the loop comes to it next."""
         # daemon threads: a process that dies for another reason must not hang on them
         self._writer = threading.Thread(target=self._write_forever, name="store writer", daemon=True)
         self._readers: list[_Reader] = []
@@ -79,25 +82,29 @@ class Database:
         """Do the same without awaiting: works are committed in the order of their submission.
 
         With `lazily` the work rides with the next one, or after RIDE seconds: a commit, and waking the thread for it,
-        cost more than most of what is in one.
+        cost more than most of what is in one. The others set out in the loop's next turn: whoever submits has more to
+        do in this one, and a thread that is woken meanwhile only takes the interpreter away from it.
         """
         if self._closing:
             raise RuntimeError("the database is closed")
         future: asyncio.Future[T] = self._loop.create_future()
         self._riding.append((work, future, durable))
         if not lazily:
-            self._depart()
+            if not self._departing:
+                self._departing = True
+                self._loop.call_soon(self._depart)
         elif self._departure is None:
             self._departure = self._loop.call_later(RIDE, self._depart)
         return future
 
     def _depart(self) -> None:
+        self._departing = False
         if self._departure is not None:
             self._departure.cancel()
             self._departure = None
-        for item in self._riding:
-            self._queue.put(item)
-        self._riding.clear()
+        riding, self._riding = self._riding, []
+        for start in range(0, len(riding), BATCH):
+            self._queue.put(riding[start : start + BATCH])
 
     async def settled(self) -> None:
         """Wait until what has been submitted so far is committed, or refused."""
@@ -149,20 +156,20 @@ class Database:
         stop = False
         while not stop:
             batch: list[_Item] = []
-            item = self._queue.get()
-            while item is not None and item[2] is not None:
-                batch.append(item)
-                if len(batch) == BATCH:
+            some = self._queue.get()
+            while isinstance(some, list):
+                batch += some
+                if len(batch) >= BATCH:
                     break
                 try:
-                    item = self._queue.get_nowait()
+                    some = self._queue.get_nowait()
                 except queue.Empty:
                     break
-            stop = item is None
+            stop = some is None
             if batch:
                 self._answer(self._commit(connection, batch))
-            if item is not None and item[2] is None:
-                self._answer([self._alone(connection, item)])
+            if isinstance(some, tuple):
+                self._answer([self._alone(connection, some)])
         for reader in self._readers:
             reader.questions.put(None)
         for reader in self._readers:
@@ -179,17 +186,27 @@ class Database:
     def _commit(self, connection: sqlite3.Connection, batch: Sequence[_Item]) -> list[_Outcome]:
         try:
             self._set_full(connection, any(durable for _, _, durable in batch))
-            connection.execute("BEGIN IMMEDIATE")
-            if len(batch) == 1:  # the usual case: it has no neighbours to be kept from harm
-                outcomes: list[_Outcome] = [(batch[0][1], batch[0][0](connection), None)]
-            else:
-                outcomes = [(future, *self._attempt(connection, work)) for work, future, _ in batch]
+            outcomes = self._do_all(connection, batch)
             connection.execute("COMMIT")
         except BaseException as error:  # noqa: BLE001  carried to those who await these works
-            with suppress(sqlite3.Error):  # there may be nothing left to roll back
-                connection.execute("ROLLBACK")
+            _roll_back(connection)
             return [(future, None, explain(error, self.path)) for _, future, _ in batch]
         return outcomes
+
+    def _do_all(self, connection: sqlite3.Connection, batch: Sequence[_Item]) -> list[_Outcome]:
+        """Do the works in one transaction; should one fail, all again, each one kept from harming its neighbours.
+
+        Hardly ever one does, and a savepoint around each would cost more than many of them.
+        """
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            return [(future, work(connection), None) for work, future, _ in batch]
+        except BaseException:
+            if len(batch) == 1:  # it has no neighbours
+                raise
+        _roll_back(connection)
+        connection.execute("BEGIN IMMEDIATE")
+        return [(future, *self._attempt(connection, work)) for work, future, _ in batch]
 
     def _attempt(self, connection: sqlite3.Connection, work: Work[Any]) -> tuple[Any, BaseException | None]:
         """Run one work so that its failure leaves its neighbours' changes alone."""
@@ -278,6 +295,11 @@ class Database:
             return work(connection)
         finally:
             connection.execute("ROLLBACK")
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    with suppress(sqlite3.Error):  # there may be nothing left to roll back
+        connection.execute("ROLLBACK")
 
 
 class _Reader:

@@ -15,6 +15,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import islice
 
 from daemon.errors import DaemonError, Fenced, NotFound, Refused, StoreFull
 from daemon.models import MOVES, Json, Reason, Run, Status, Step, StepKind
@@ -48,7 +49,7 @@ LEASE = timedelta(seconds=60)
 AFTER_ALL_TIME = 2**62  # microseconds
 
 # Where a run may come from, by where it goes to.
-_BEFORE = {status: [source for source, targets in MOVES.items() if status in targets] for status in Status}
+_BEFORE = {status: [source.value for source, targets in MOVES.items() if status in targets] for status in Status}
 
 _TAKE = f"""
 UPDATE run SET status = 'running', owner = ?, lease_until = ?, started = coalesce(started, ?), not_before = NULL,
@@ -62,8 +63,8 @@ UPDATE run SET status = 'running', owner = ?, lease_until = ?, started = ?, not_
     barren = ?
 WHERE id = ? AND status = 'queued' AND fence = ?
 """
-# So many runs are known to wait as they were opened, for so long; of what is due all at once, or has to wait for its
-# turn, the record has to be asked.
+# At least so many runs are known to wait as they were opened, for so long; of what is due all at once, or has to wait
+# for its turn, the record has to be asked.
 _FRESH, _FRESH_FOR = 256, timedelta(seconds=5)
 
 # Where daemons share a store, whoever did not renew the lease is taken for dead.
@@ -222,8 +223,9 @@ class Runs(Incidents):
         if self._db.shared:
             return
         self._fresh.update((run.id, run) for run in runs)
-        while len(self._fresh) > _FRESH:
-            del self._fresh[next(iter(self._fresh))]
+        # not one by one: to find the first of what is left, a dict looks past all that was taken out before
+        if len(self._fresh) > 2 * _FRESH:
+            self._fresh = dict(islice(self._fresh.items(), len(self._fresh) - _FRESH, None))
 
     def append(
         self, run: Run, *steps: Step, durable: bool = False, lazily: bool = False, active: float | None = None
@@ -259,7 +261,7 @@ class Runs(Incidents):
             connection.executemany(
                 _STEP,
                 [
-                    (run.id, step.seq, step.kind, step.iteration, step.call_id, run.fence, at, column)
+                    (run.id, step.seq, step.kind.value, step.iteration, step.call_id, run.fence, at, column)
                     for step, column in zip(numbered, columns, strict=True)
                 ],
             )
@@ -467,10 +469,11 @@ def leave(
     row = connection.execute(
         _LEAVE % ", ".join("?" * len(sources)),
         (
-            run.status, stamp_or_none(run.ended), stamp_or_none(run.not_before), run.active,
-            clean_or_none(run.report), run.silent, clean_or_none(run.detail), run.provider, run.model,
+            run.status.value, stamp_or_none(run.ended), stamp_or_none(run.not_before), run.active,
+            clean_or_none(run.report), int(run.silent), clean_or_none(run.detail), run.provider, run.model,
             run.usage.input, run.usage.cache_read, run.usage.cache_write, run.usage.output, run.usage.reasoning,
-            run.iterations, run.taint, run.sandbox, suspended, forgiven, run.id, run.fence, steps, *sources,
+            run.iterations, run.taint.value, run.sandbox, int(suspended), int(forgiven),
+            run.id, run.fence, steps, *sources,
         ),
     ).fetchone()  # fmt: skip
     if row is None:

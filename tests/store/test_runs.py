@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import zlib
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -265,6 +266,7 @@ async def test_long_bodies_are_deflated(ledger: Ledger, db: Database) -> None:
     )
     assert short == b'{"text":"' + b"x" * 100 + b'"}'
     assert len(long) < 1_000
+    assert zlib.decompress(long) == b'{"text":"' + b"x" * 100_000 + b'"}', "as every version has read it"
 
 
 async def test_steps_left_unawaited_are_there_once_a_later_one_is(ledger: Ledger) -> None:
