@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from functools import lru_cache
 
 # Shorter texts are alike by chance ("Yes, both.") and cost nothing.
 SHORTEST = 60
@@ -51,11 +52,13 @@ class Folder:
         return self._words[place]
 
 
+@lru_cache(maxsize=64)  # a routine that asks the same each time mostly finds the same
 def _words(text: str) -> frozenset[str]:
     text = text.casefold()
     return frozenset(_ASCII_WORD.findall(text) if text.isascii() else _WORD.findall(_HAN.sub(r" \g<0> ", text)))
 
 
+@lru_cache(maxsize=64)
 def _numbers(text: str) -> frozenset[str]:
     return frozenset((_ASCII_NUMBER if text.isascii() else _NUMBER).findall(text))
 

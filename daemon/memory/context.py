@@ -6,6 +6,7 @@ import re
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import groupby
 
 from daemon.errors import NotFound
@@ -57,7 +58,8 @@ def excerpt(connection: sqlite3.Connection, hits: Sequence[Hit], budget: int) ->
     one of our own lines that say when, where and how far to be trusted.
     """
     found = {hit.text.id: hit.text for hit in hits if hit.relevance >= FLOOR}
-    texts = by_ids(connection, {id_ + step for id_ in found if id_ > 0 for step in (-1, 1)}) | found
+    near = {id_ + step for id_ in found if id_ > 0 for step in (-1, 1)}
+    texts = by_ids(connection, near - found.keys()) | found
     kept: dict[int, str] = {}
     left = budget - tokens.estimate(_fence(()))
     for id_, text in found.items():
@@ -89,8 +91,13 @@ def _stretches(texts: Sequence[Text]) -> list[list[Text]]:
 
 
 def _head(text: Text, *, tainted: bool) -> str:
-    when = moment(text.at).isoformat(" ", "minutes").removesuffix("+00:00")
-    return f"[{' · '.join(filter(None, (f'{when} UTC', text.source or text.key, 'untrusted' if tainted else '')))}]"
+    whence = f" · {text.source or text.key}" if text.source or text.key else ""
+    return f"[{_minute(text.at // 60_000_000)}{whence}{' · untrusted' if tainted else ''}]"
+
+
+@lru_cache(maxsize=64)  # what is found together is often of one hour, and found again
+def _minute(number: int) -> str:
+    return moment(number * 60_000_000).isoformat(" ", "minutes").replace("+00:00", " UTC")
 
 
 def _said(text: Text, found: bool) -> str:

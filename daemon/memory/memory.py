@@ -226,6 +226,7 @@ class Memory:
                 exclude_run=exclude_run,
                 per_run=per_run,
                 per_routine=per_routine,
+                lately=self.shelf.lately,
             )
             return told(connection, hits)
 

@@ -17,15 +17,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from math import log1p
+from math import inf, log1p
 from typing import NamedTuple
 
 from daemon.memory import fulltext, tokens, vectors
 from daemon.memory.alike import Folder
 from daemon.memory.answers import looks_like_answer
-from daemon.memory.texts import Text, by_ids
+from daemon.memory.texts import Text, by_ids, changed
 from daemon.memory.times import Span, span
 from daemon.models import SegmentType
 from daemon.store.rows import clean, stamp
@@ -42,6 +42,7 @@ _FORM = 0.1
 _LENGTH = 0.2
 # So many tokens are a thought put into words; what is longer says no more by that alone.
 _THOUGHT = 55
+_FULL = log1p(_THOUGHT)
 _CHARACTERS = 0.3
 _WHEN = 0.3
 # Of the sum where an embedder is at hand (measured with MiniLM on LoCoMo and REALTALK: 0.25 to 0.4 differ little).
@@ -59,13 +60,25 @@ _IDS_OF_RUNS = (
 )
 
 
+# What speaks for a text, or against it, in the order of Hit.parts.
+_REASONS = (
+    *("words", "run", "key", "name", "characters", "time", "asks", "answers", "length", "form", "type"),
+    "meaning",
+)
+
+
 class Hit(NamedTuple):
     """A text that was found, and how well it fits: 1.0 is the best hit of its question."""
 
     relevance: float
     text: Text
-    why: Mapping[str, float]
+    parts: tuple[float, ...]
     """What each reason added, in shares of the best score of the index."""
+
+    @property
+    def why(self) -> dict[str, float]:
+        """The reasons that had a part in it, by name."""
+        return {reason: part for reason, part in zip(_REASONS, self.parts, strict=False) if part}
 
 
 def search(
@@ -78,6 +91,7 @@ def search(
     exclude_run: str | None = None,
     per_run: int | None = None,
     per_routine: int | None = None,
+    lately: fulltext.Lately | None = None,
 ) -> list[Hit]:
     """Return the texts that fit best, best first; at most so many of one run and of one routine.
 
@@ -86,23 +100,23 @@ def search(
     query = tokens.query(question)
     key = clean(question).strip()
     when = span(question, now) if now else None
-    scores = _proposed(connection, query, max(POOL, 2 * limit), when) if query.terms and limit > 0 else {}
+    asked = query.terms and limit > 0
+    scores = _proposed(connection, query, max(POOL, 2 * limit), when, lately or fulltext.Lately()) if asked else {}
+    sure: set[int] = set()
     if limit > 0:
-        for (exact,) in connection.execute("SELECT -id FROM memory_item WHERE key = ?", (key,)):
-            scores.setdefault(exact, 0.0)
-        if meant:
-            for near in vectors.nearest(connection, meant):
-                scores.setdefault(near, 0.0)
-    candidates = [text for text in by_ids(connection, scores).values() if not exclude_run or text.run_id != exclude_run]
+        sure |= {exact for (exact,) in connection.execute("SELECT -id FROM memory_item WHERE key = ?", (key,))}
+        if meant:  # then nothing is known of a text by its score alone
+            sure |= {*scores, *vectors.nearest(connection, meant)}
+    pile = _Pile(connection, dict.fromkeys(sure, 0.0) | scores, sure, exclude_run, limit)
+    candidates = pile.first()
     if not candidates:
         return []
-    hits = list(_weighed(question, query, key, scores, candidates, when))
+    weigh, most = _scales(question, query, key, pile.scores, candidates, when)
+    hits = [weigh(text) for text in candidates]
     if meant:
         hits = _with_meaning(hits, vectors.cosines(connection, meant, (hit.text.id for hit in hits)))
-    # of equals the later one, so that the order never depends on chance
-    ranked = sorted(hits, key=lambda hit: (hit.relevance, hit.text.at), reverse=True)
-    best = ranked[0].relevance if ranked[0].relevance > 0 else 1.0
-    kept = _kept(ranked, limit, per_run, per_routine)
+    kept = _kept(_ranked(hits, pile, weigh, most), limit, per_run, per_routine)
+    best = kept[0].relevance if kept and kept[0].relevance > 0 else 1.0
     return [hit._replace(relevance=max(0.0, hit.relevance / best)) for hit in kept]
 
 
@@ -115,23 +129,67 @@ def fused(found: Sequence[Sequence[Hit]], limit: int) -> list[Hit]:
     return _kept(sorted(best.values(), key=lambda hit: (hit.relevance, hit.text.at), reverse=True), limit, None, None)
 
 
-def _proposed(connection: sqlite3.Connection, query: tokens.Query, pool: int, when: Span | None) -> dict[int, float]:
+def _proposed(
+    connection: sqlite3.Connection, query: tokens.Query, pool: int, when: Span | None, lately: fulltext.Lately
+) -> dict[int, float]:
     """Return what the index finds, with its score; of the time the question speaks of, some in any case."""
-    found = fulltext.of(connection)
-    scores = found.best(connection, query.terms, pool)
+    scores = lately.best(connection, query.terms, pool, _best)
     if when:
         first, last = connection.execute(_RUNS_WITHIN, (stamp(when.begin), stamp(when.end))).fetchone()
         within = connection.execute(_IDS_OF_RUNS, (first, last)).fetchone()
         if within[0] is not None:
-            scores |= found.best_within(connection, query.terms, within[0], within[1], POOL)
+            scores |= fulltext.of(connection).best_within(connection, query.terms, within[0], within[1], POOL)
             for (id_,) in connection.execute(_LATEST_WITHIN, (*within, POOL // 4)):
                 scores.setdefault(id_, 0.0)
     return scores
 
 
-def _weighed(
+def _best(connection: sqlite3.Connection, terms: Sequence[str], pool: int) -> dict[int, float]:
+    """Return what the index finds, best first; of items that fit equally well, those changed last."""
+    scores = fulltext.of(connection).best(connection, terms, pool)
+    often = Counter(score for id_, score in scores.items() if id_ < 0)
+    if equals := [id_ for id_, score in scores.items() if id_ < 0 and often[score] > 1]:
+        at = changed(connection, equals)
+        ranked = sorted(scores, key=lambda id_: (scores[id_], at.get(id_, 0), id_), reverse=True)
+        scores = {id_: scores[id_] for id_ in ranked}
+    return scores
+
+
+class _Pile:
+    """The texts that are proposed: segments, which speak for one another, and items, read as they are needed."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        scores: dict[int, float],
+        sure: set[int],
+        exclude_run: str | None,
+        step: int,
+    ) -> None:
+        self._connection, self._exclude_run, self._step = connection, exclude_run, step
+        self.scores = scores
+        self._sure = [id_ for id_ in scores if id_ > 0 or id_ in sure]
+        self.waiting = [id_ for id_ in scores if id_ < 0 and id_ not in sure]
+        """The items that have not been read, the best first."""
+
+    def first(self) -> list[Text]:
+        """Return what has to be known in any case; the best score of all is among it."""
+        found = self.more(self._sure)
+        while self.waiting and self.scores[self.waiting[0]] > max((self.scores[text.id] for text in found), default=0):
+            found += self.more()  # those before were of the run that asks
+        return found
+
+    def more(self, beside: Iterable[int] = ()) -> list[Text]:
+        """Return the next few items."""
+        step, self.waiting = self.waiting[: self._step], self.waiting[self._step :]
+        found = by_ids(self._connection, (*beside, *step)).values()
+        return [text for text in found if not self._exclude_run or text.run_id != self._exclude_run]
+
+
+def _scales(
     question: str, query: tokens.Query, key: str, scores: dict[int, float], candidates: list[Text], when: Span | None
-) -> Iterator[Hit]:
+) -> tuple[Callable[[Text], Hit], Callable[[int], float]]:
+    """Return what weighs a text, and what tells from its score how much an item may weigh."""
     top = max(scores[text.id] for text in candidates) or 1.0
     runs: defaultdict[int, float] = defaultdict(float)
     for text in candidates:
@@ -141,34 +199,46 @@ def _weighed(
     named, fits = _named(query, candidates), looks_like_answer(question)
     asked = {text.id + 1: scores[text.id] / top for text in candidates if text.asks and text.run}
     begin, end = (stamp(when.begin), stamp(when.end)) if when else (0, 0)
-    for text in candidates:
-        why = {"words": scores[text.id] / top}
-        if text.run:
-            why["run"] = _RUN * runs[text.run] / best_run
-        if text.key is not None and text.key == key:
-            why["key"] = _EXACT
-        if text.who in named or text.source in named:
-            why["name"] = _NAMED
-        if query.characters:
-            why["characters"] = _CHARACTERS * len(query.characters.intersection(text.text)) / len(query.characters)
-        if begin <= text.at < end:
-            why["time"] = _WHEN
-        if text.asks:
-            why["asks"] = -_ASKS
-        if text.id in asked:
-            why["answers"] = _ANSWERS * asked[text.id]
-        if why["words"]:  # neither is a reason by itself
-            why["length"] = _LENGTH * _fullness(text)
-            if fits and fits(text.text):
-                why["form"] = _FORM
-        if text.type in _TELLS_LESS:
-            why["type"] = -_TELLS_LESS[text.type]
-        yield Hit(sum(why.values()), text, why)
+    characters = query.characters
+
+    def weigh(text: Text) -> Hit:
+        words = scores[text.id] / top
+        parts = (
+            words,
+            _RUN * runs[text.run] / best_run if text.run else 0.0,
+            _EXACT if text.key == key else 0.0,
+            _NAMED if text.who in named or text.source in named else 0.0,
+            _CHARACTERS * len(characters.intersection(text.text)) / len(characters) if characters else 0.0,
+            _WHEN if begin <= text.at < end else 0.0,
+            -_ASKS if text.asks else 0.0,
+            _ANSWERS * asked[text.id] if text.id in asked else 0.0,
+            # neither is a reason by itself
+            _LENGTH * _fullness(text) if words else 0.0,
+            _FORM if words and fits and fits(text.text) else 0.0,
+            -_TELLS_LESS[text.type] if text.type in _TELLS_LESS else 0.0,
+        )
+        return Hit(sum(parts), text, parts)
+
+    may = (_CHARACTERS if characters else 0.0) + (_WHEN if when else 0.0) + _LENGTH + (_FORM if fits else 0.0)
+    return weigh, lambda id_: scores[id_] / top + may
+
+
+def _ranked(hits: list[Hit], pile: _Pile, weigh: Callable[[Text], Hit], most: Callable[[int], float]) -> Iterator[Hit]:
+    """Yield hits, the best first, and read more of them when those that wait might be better."""
+    while True:
+        # of equals the later one, so that the order never depends on chance
+        hits.sort(key=lambda hit: (hit.relevance, hit.text.at, -abs(hit.text.id)))
+        least = most(pile.waiting[0]) if pile.waiting else -inf
+        while hits and hits[-1].relevance >= least:
+            yield hits.pop()
+        if not pile.waiting:
+            return
+        hits += map(weigh, pile.more())
 
 
 def _fullness(text: Text) -> float:
     """Return how much of a thought a text can hold, up to 1; what is kept under a key is one in any case."""
-    return min(1.0, log1p(tokens.estimate(text.text)) / log1p(_THOUGHT)) if text.run else 1.0
+    return min(1.0, log1p(tokens.estimate(text.text)) / _FULL) if text.run else 1.0
 
 
 def _with_meaning(hits: list[Hit], near: Mapping[int, float]) -> list[Hit]:
@@ -176,11 +246,11 @@ def _with_meaning(hits: list[Hit], near: Mapping[int, float]) -> list[Hit]:
     best = max(hit.relevance for hit in hits)
     low, high = min(near.values(), default=0.0), max(near.values(), default=1.0)
     weighed = []
+    words = (1 - _MEANING) / best if best > 0 else 0.0
     for hit in hits:
-        words = (1 - _MEANING) / best if best > 0 else 0.0
         meaning = _MEANING * (near.get(hit.text.id, low) - low) / ((high - low) or 1.0)
-        why = {reason: part * words for reason, part in hit.why.items()} | {"meaning": meaning}
-        weighed.append(Hit(sum(why.values()), hit.text, why))
+        parts = (*(part * words for part in hit.parts), meaning)
+        weighed.append(Hit(sum(parts), hit.text, parts))
     return weighed
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import structlog
 
 from daemon.errors import StoreDamaged
-from daemon.memory import index
+from daemon.memory import fulltext, index
 from daemon.store.database import Database, Work
 
 log = structlog.get_logger()
@@ -36,6 +36,7 @@ class Shelf:
         self._in_vain = False
         """The damage is not in the index: making it anew did not help."""
         self._grown = 0
+        self.lately = fulltext.Lately()
         self.behind = asyncio.Event()
         """Something is left to index."""
 
@@ -101,6 +102,7 @@ class Shelf:
 
     async def _renew(self) -> None:
         await self._db.apart(index.renew)
+        self.lately = fulltext.Lately()  # a new index may look like one that was there before
         self._renewed += 1
         for _ in range(_AT_ONCE):
             if await self._db.write(index.rebuild_some):

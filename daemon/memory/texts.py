@@ -57,22 +57,27 @@ def by_ids(connection: sqlite3.Connection, ids: Iterable[int]) -> dict[int, Text
         (_ITEM, f"{_ITEMS} WHERE id IN ", [-id_ for id_ in wanted if id_ < 0]),
     ):
         if numbers:
-            # Padded with ids that no row has: each new length would be a new statement to prepare.
-            numbers += [0] * ((1 << (len(numbers) - 1).bit_length()) - len(numbers))
-            source = f"{source}({', '.join('?' * len(numbers))})"
-            found |= {row[0]: _text(row) for row in _rows(connection, columns, source, numbers)}
+            found |= {row[0]: _text(row) for row in _chosen(connection, columns, source, numbers)}
     return found
 
 
-def _rows(connection: sqlite3.Connection, columns: str, source: str, values: list[int]) -> Iterable[Any]:
-    """Return rows, from SQLite all of them in one.
+def changed(connection: sqlite3.Connection, items: Iterable[int]) -> dict[int, int]:
+    """Return when these items were changed last, as far as they exist."""
+    return dict(_chosen(connection, "-id, updated", "FROM memory_item WHERE id IN ", [-id_ for id_ in items]))
+
+
+def _chosen(connection: sqlite3.Connection, columns: str, source: str, numbers: list[int]) -> Iterable[Any]:
+    """Return rows by their numbers, from SQLite all of them in one.
 
     For each row that it fetches a thread lets go of the interpreter's lock, and may wait for it a millisecond.
     """
+    # Padded with ids that no row has: each new length would be a new statement to prepare.
+    numbers += [0] * ((1 << (len(numbers) - 1).bit_length()) - len(numbers))
+    source = f"{source}({', '.join('?' * len(numbers))})"
     if not isinstance(connection, sqlite3.Connection):
-        return connection.execute(f"SELECT {columns} {source}", values)
+        return connection.execute(f"SELECT {columns} {source}", numbers)
     packed = f"SELECT CAST(json_group_array(json_array({columns})) AS BLOB) {source}"
-    (told,) = connection.execute(packed, values).fetchone()
+    (told,) = connection.execute(packed, numbers).fetchone()
     rows: list[Any] = jsontext.read(told)
     return rows
 
