@@ -500,7 +500,8 @@ class App:
             self.metrics.ran(run)
             if run.provider and run.status is Status.SUCCEEDED:
                 self.outages.answered(run.provider)
-            await asyncio.shield(self._after(run))
+            if not (self.engine.is_content_with(run) and self.talk.owes_nothing(run)):
+                await asyncio.shield(self._after(run))
         return run
 
     async def _after(self, run: Run) -> None:

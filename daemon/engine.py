@@ -231,6 +231,10 @@ class RoutineEngine:
         """The routines that a webhook starts."""
         return [name for name in self._ledger.schedules if self.routines[name].trigger.webhook]
 
+    def is_content_with(self, run: Run) -> bool:
+        """Tell whether there is nothing to be done about a run's end, and take note of it then."""
+        return self._ledger.is_content_with(run)
+
     async def ended(self, run: Run) -> None:
         """Take note of a run's end."""
         await self._ledger.ended(run)

@@ -270,13 +270,17 @@ class Ledger:
 
         It opens the ledger where it has to look into it: a hundred that end well do not wait for each other.
         """
-        name = run.routine
-        if run.status is Status.SUCCEEDED:
-            self._patience.forget(name)
+        if self.is_content_with(run):
             return
         async with self.open():
-            if name in self.states:
-                await self._read_failures([name])
+            if run.routine in self.states:
+                await self._read_failures([run.routine])
+
+    def is_content_with(self, run: Run) -> bool:
+        """Tell whether a run ended well; its routine's failures are forgotten then."""
+        if run.status is Status.SUCCEEDED:
+            self._patience.forget(run.routine)
+        return run.status is Status.SUCCEEDED
 
     async def _read_failures(self, names: Iterable[str]) -> None:
         await self._patience.read(names, self.states)

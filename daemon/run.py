@@ -269,7 +269,8 @@ async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
     reply, agent = answered
     run = replace(run, provider=agent.provider.name, model=agent.provider.model_name, taint=agent.transcript.taint)
     spent = await host.archive(run, routine, reply, record.steps)
-    reply = replace(reply, usage=reply.usage + spent)
+    if spent.total:
+        reply = replace(reply, usage=reply.usage + spent)
     # shielded, as a cancel that comes this late must not part the end from those who wait for it
     found = None if run.trigger == REHEARSAL else _found(reply, routine, record.steps)
     return await asyncio.shield(_end(run, routine, reply.status, host, reply=reply, detail=reply.detail, found=found))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, Self
 
@@ -86,12 +87,10 @@ class Config(Table):
 
     _file: Path = PrivateAttr(default=Path("config.toml"))
     _overlay_fault: ConfigError | None = PrivateAttr(default=None)
-    _identity: Sequence[Path] = PrivateAttr(default=tuple(map(Path, IDENTITY_FILES)))
 
     def at(self, file: Path) -> Self:
         """Return this config as read from `file`, to whose folder its paths are relative."""
         self._file = file.absolute()
-        self._identity = [self.folder / name for name in IDENTITY_FILES]
         return self
 
     @property
@@ -113,10 +112,10 @@ class Config(Table):
         """The folder that relative paths start from."""
         return self._file.parent
 
-    @property
+    @cached_property
     def identity_paths(self) -> Sequence[Path]:
         """Where the owner's own words on who the agent is may stand; each run looks there."""
-        return self._identity
+        return [self.folder / name for name in IDENTITY_FILES]
 
     @property
     def routines_path(self) -> Path:

@@ -22,6 +22,10 @@ class Inbox:
         for message in messages:
             self._waiting.setdefault(message.run, {})[message.id] = message
 
+    def holds(self, run: str) -> bool:
+        """Tell whether something waits to be heard by a run."""
+        return run in self._waiting
+
     def take(self, run: str, heard: frozenset[int] | set[int] = frozenset()) -> list[Told]:
         """Take out what a run has not heard, in the order it was said."""
         if run not in self._waiting:

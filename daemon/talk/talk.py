@@ -114,6 +114,10 @@ class Talk:
             return Said(run=run, new=False)
         return Said(run=await self._follow_up(run, text, event), new=True)
 
+    def owes_nothing(self, run: Run) -> bool:
+        """Tell whether a run was told nothing that it has not heard."""
+        return not self.inbox.holds(run.id)
+
     async def ended(self, run: Run) -> None:
         """Give what a run was told too late to a run of its own: it was acknowledged, so it is answered."""
         late = self.inbox.take(run.id)
