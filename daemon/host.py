@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from weakref import WeakValueDictionary
@@ -142,11 +143,6 @@ class RunHost:
         self._executor = ToolExecutor(rooms.registry)
         self._held_back = HeldBack(rooms.registry, lambda: rooms.policy)
         self._policy = _PolicyInForce(rooms)
-        self._gate_tools = FunctionRegistry()
-        shell.register_for_gates(
-            self._gate_tools, lambda: rooms.policy, sandbox=rooms.ladder.sandbox, zone=rooms.zone.key
-        )
-        self._gate_executor = ToolExecutor(self._gate_tools)
         self._begun: dict[str, Routine] = {}
         self._accounts = WeakValueDictionary[str, Account]()
         """Of the runs under way."""
@@ -154,6 +150,13 @@ class RunHost:
         """Seconds before a model is asked a second time; tests have less patience."""
         self.room_every = ROOM_EVERY
         self.journal, self.events, self.owner = rooms.journal, rooms.events, rooms.owner
+
+    @cached_property
+    def _gate(self) -> ToolExecutor:
+        """What runs the commands of gates; made for the first one, as few routines have any."""
+        rooms, registry = self._rooms, FunctionRegistry()
+        shell.register_for_gates(registry, lambda: rooms.policy, sandbox=rooms.ladder.sandbox, zone=rooms.zone.key)
+        return ToolExecutor(registry)
 
     @property
     def zone(self) -> str:
@@ -218,11 +221,11 @@ class RunHost:
     def hands_for_gate(self, run: Run, routine: Routine) -> Hands:
         """Return hands for the command of a gate: judged like any call of the shell, but they tell the exit code."""
         return Hands(
-            registry=self._gate_tools,
-            executor=self._gate_executor,
+            registry=self._gate.registry,
+            executor=self._gate,
             policy=self._policy,
             context=self._tool_context(run, routine),
-            offered=self._gate_tools.names(),
+            offered=self._gate.registry.names(),
             redact=self.redact,
             desk=self._desk(run),
             stamp=self._stamp,

@@ -1,10 +1,7 @@
-"""A crash before or after any commit loses nothing and repeats no side effect: deaths by the hundred in one process.
+"""A crash before or after any commit loses nothing and repeats no side effect: deaths by the thousand, in seconds.
 
-The soak draws deaths for as long as one likes: several hundred in a minute on a busy machine, thousands in ten.
-
-Runs of all kinds of steps are lived over the real journal on SQLite files (see `mortal.py`): answers, calls that
-look, change, may be repeated, wait for a person, or hand a part on to a sub-agent; messages of people, busy vendors,
-memory, two deliveries. Each is lived once undisturbed, and then again with deaths at writes that were drawn or counted.
+Runs of all kinds of steps are lived over the real journal on SQLite files (see `crash/`), each once undisturbed. What
+kill -9 would have left at each moment of that life is where another life begins, and some moments of that one again.
 """
 
 from __future__ import annotations
@@ -14,165 +11,207 @@ import logging
 import random
 import shutil
 import time
-from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
 
 import pytest
 import structlog
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from daemon.agent.texts import say
-from daemon.models import Run, Status
-from daemon.store.rows import decode
-from tests.mortal import Fate, Settings, World, life, settle, world_in
-
-RICH = [("look", "look", "act"), ("act", "sign", "redo"), ("subagent", "act")]
-"""A script with each kind of call in it, and neighbours of each kind."""
-ONCE = ("act", "sign")
-turns = st.lists(st.sampled_from(["act", "act", "redo", "look", "look", "sign", "subagent"]), min_size=1, max_size=3)
-scripts = st.lists(turns.map(tuple), min_size=0, max_size=3)
+from daemon.models import Run
+from tests.crash.checks import Outcome, check, interruptible, outcome
+from tests.crash.moments import Moment, Place, life
+from tests.crash.process import SLOT, settle, world_in
+from tests.crash.world import AGAIN, ONCE, REFUSED, SUBAGENT, Script, Turn, World
 
 
-class Place:
-    """Where worlds are made, on a disk that is quick where there is one, and what an undisturbed life comes to."""
+class Crashes:
+    """Lives scripts through, and dies at every moment."""
 
-    def __init__(self) -> None:
-        memory = Path("/dev/shm")
-        self.folder = Path(mkdtemp(prefix="crash-", dir=memory if memory.is_dir() else None))
-        self.settings: Settings = asyncio.run(settle(self.folder))
-        self._worlds = 0
+    def __init__(self, runner: asyncio.Runner, place: Place) -> None:
+        self._runner, self._place = runner, place
         self.deaths = 0
 
-    def world(self, script: Any, **more: Any) -> World:
-        self._worlds += 1
-        return world_in(self.folder / str(self._worlds), self.settings, script, **more)
+    def live(self, world: World, **how) -> tuple[Run, list[Moment]]:
+        # not by the runner: what it does about Ctrl-C takes as long as a life
+        return self._runner.get_loop().run_until_complete(life(world, self._place.settings, **how))
 
-    def live(self, world: World, *fates: Fate) -> Run:
-        """Live in a world: a process for each fate, and one that comes through."""
-        for fate in fates:
-            ended = asyncio.run(life(world, self.settings, fate))
-            self.deaths += fate.dead
-            assert fate.dead or ended is not None
-        ended = asyncio.run(life(world, self.settings))
-        assert ended is not None
-        return ended
+    def undisturbed(self, script: Script, **how) -> tuple[Outcome, list[Moment]]:
+        """Return what a run comes to that nothing happens to, and the moments of its life."""
+        world = world_in(self._place.new(), self._place.settings, script)
+        if script.routine == "gated":  # it compares with the run before
+            self.live(world, slot=SLOT - timedelta(days=1))
+            world.sent.clear()
+            world.started.clear()
+        run, moments = self.live(world, wanted=lambda number: True, **how)
+        assert run.status == script.comes_to, run.detail
+        expected = outcome(world, run)
+        check(world, run, expected, deaths=0)
+        self._forget(world)
+        return expected, moments
 
-    def undisturbed(self, script: Any, **more: Any) -> tuple[str, int, int]:
-        """Return what a run reports that nothing happens to, how many pieces are remembered, and its writes."""
-        world, fate = self.world(script, **more), Fate()
-        run = asyncio.run(life(world, self.settings, fate))
-        assert run is not None
-        assert run.status is Status.SUCCEEDED, run.detail
-        check(world, run, run.report, remembered(world), deaths=0)
-        pieces = remembered(world)
+    def each(self, script: Script, *, lot: random.Random, rides: bool = True, again: float = 1.0) -> None:
+        """Die at every moment of a run, and then at one of the life after it, as often as `again` says."""
+        expected, moments = self.undisturbed(script, rides=rides)
+        last = moments[-1].write
+        for moment in moments:
+            further = lot.randrange(max(last - moment.write, 1)) + 3 if lot.random() < again else None
+            for later in self.after(moment, expected, further):
+                self.after(later, expected, died=[moment])
+
+    def after(
+        self, moment: Moment, expected: Outcome, further: int | None = None, *, died: Sequence[Moment] = ()
+    ) -> list[Moment]:
+        """Live on after a death; return what is left of that life at its commit `further`."""
+        died = [*died, moment]
+        self.deaths += 1
+        world = self._place.after(moment)
+        try:
+            under_way = interruptible(world)
+            run, later = self.live(world, wanted=None if further is None else further.__eq__)
+            check(world, run, expected, deaths=len(died), interrupted=under_way | moment.interrupted)
+        except BaseException as error:
+            error.add_note(f"{world.script}\ndied {', then '.join(each.where for each in died)}")
+            raise
+        finally:
+            self._forget(world)
+        for each in later:
+            each.interrupted = under_way | moment.interrupted
+        return list(later)
+
+    def _forget(self, world: World) -> None:
+        world.close()
         shutil.rmtree(world.folder)
-        return run.report or "", pieces, fate.writes
 
 
 @pytest.fixture(scope="module")
-def place():
+def crashes() -> Iterator[Crashes]:
     before = structlog.get_config()
     # thousands of lives have much to say
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    made = Place()
-    yield made
+    memory = Path("/dev/shm")
+    folder = Path(mkdtemp(prefix="crash-", dir=memory if memory.is_dir() else None))
+    with asyncio.Runner() as runner:
+        yield Crashes(runner, Place(folder, runner.run(settle(folder))))
     structlog.configure(**before)
-    shutil.rmtree(made.folder)
+    shutil.rmtree(folder)
 
 
-def remembered(world: World) -> int:
-    return world.look("SELECT count(*) FROM memory_segment")[0][0]
+RICH = Script([("look", "look", "act"), ("act", "sign", "redo"), ("subagent", "tidy")], busy=[(1, 4)], told=[1])
+"""A script with each kind of call in it, and neighbours of each kind."""
 
 
-def check(world: World, run: Run, report: str | None, pieces: int, *, deaths: int) -> None:
-    """Check what we promise of a run that was lived to its end through so many deaths."""
-    assert world.broken == []
-    assert (run.status, run.report) == (Status.SUCCEEDED, report)
-    results = [
-        (call, decode(body))
-        for call, body in world.look("SELECT call_id, body FROM step WHERE kind = 'result' ORDER BY run_id, seq")
-    ]
-    unknown = sum(body["text"].endswith(say("interrupted", "en")) for _, body in results)
-    # sub-agents of one turn live beside each other, and each may be in the middle of a call
-    assert unknown <= deaths * max([1, *(turn.count("subagent") for turn in world.script)])
-    numbered = [call for turn in world.numbered for call in turn]
-    once = [number for name, number in numbered if name in ONCE]
-    once += [1000 * number for name, number in numbered if name == "subagent"]
-    assert all(world.started[number] <= 1 for number in once), "a side effect happened twice"
-    assert sum(world.started[number] == 0 for number in once) <= unknown, "a side effect got lost"
-    again = [number for name, number in numbered if name not in (*ONCE, "subagent")]
-    assert all(1 <= world.started[number] <= 1 + deaths for number in again)
-    # no hole, no double, nothing that the row does not know of
-    for id_, steps in world.look("SELECT id, steps FROM run"):
-        assert [seq for (seq,) in world.look("SELECT seq FROM step WHERE run_id = ? ORDER BY seq", id_)] == list(
-            range(steps)
-        )
-    children = sum(name == "subagent" for name, _ in numbered)
-    assert world.look("SELECT count(*) FROM run") == [(1 + children,)]
-    assert world.look("SELECT count(*) FROM slot WHERE event IS NULL") == [(1,)]
-    assert world.look("SELECT count(*) FROM approval WHERE status = 'used'") == [
-        (sum(name == "sign" for name, _ in numbered),)
-    ]
-    told = [decode(body) for (body,) in world.look("SELECT body FROM step WHERE kind = 'message'")]
-    assert [body["text"] for body in told if body.get("source") == "told"] == [world.told] * bool(world.told)
-    # at least once each, and again only where we died between sending and writing that down
-    assert world.look("SELECT target, status FROM outbox ORDER BY target") == [
-        ("alpha", "delivered"),
-        ("beta", "delivered"),
-    ]
-    sent = Counter(world.sent)
-    assert len(sent) == 2
-    assert {text for _, _, text in sent} == {report}
-    assert max(sent.values()) <= 1 + deaths
-    assert remembered(world) == pieces
+def turns(names: str, most: int = 3) -> st.SearchStrategy[list[Turn]]:
+    turn = st.lists(st.sampled_from(names.split()), min_size=1, max_size=3).map(tuple)
+    return st.lists(turn, min_size=1, max_size=most)
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+CALLS = (*ONCE, *AGAIN, *REFUSED, SUBAGENT)
+lots = st.integers(0, 2**32).map(random.Random)
+"""At which moment the life after a death ends again."""
+seldom = settings(deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate])
+"""How examples are made: each is a run that dies at every moment, and what makes it simpler would take long."""
+
+
+@settings(seldom, max_examples=7)
+@given(turns=turns("act tidy break redo look"), rides=st.booleans(), lot=lots)
+def test_whatever_tools_do_no_call_that_changes_something_starts_twice(crashes, turns, rides, lot):
+    crashes.each(Script(turns), lot=lot, rides=rides)
+
+
+@settings(seldom, max_examples=6)
+@given(turns=turns("sign sign act look", 2), refuses=st.booleans(), rides=st.booleans(), lot=lots)
+def test_what_a_person_was_asked_is_asked_once_and_done_once(crashes, turns, refuses, rides, lot):
+    crashes.each(Script(turns, refuses=refuses), lot=lot, rides=rides)
+
+
+@settings(seldom, max_examples=5)
+@given(turns=turns("subagent subagent act", 2), rides=st.booleans(), lot=lots)
+def test_sub_agents_are_found_where_they_were(crashes, turns, rides, lot):
+    crashes.each(Script(turns), lot=lot, rides=rides)
+
+
+@settings(seldom, max_examples=7)
 @given(
-    script=scripts,
-    faults=st.integers(0, 4),
-    told=st.sampled_from(["", "Be quick."]),
-    deaths=st.lists(st.tuples(st.integers(0, 120), st.booleans()), min_size=1, max_size=8),
+    turns=turns("act redo look"),
+    busy=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=2),
+    down=st.none() | st.integers(0, 2),
+    rides=st.booleans(),
+    lot=lots,
 )
-def test_whatever_a_run_does_and_whenever_it_dies_it_ends_as_if_nothing_had_happened(
-    place, script, faults, told, deaths
-):
-    report, pieces, writes = place.undisturbed(script, faults=faults, told=told)
-    world = place.world(script, faults=faults, told=told)
-    fates = [Fate(number % writes, kept=kept) for number, kept in deaths]
-    run = place.live(world, *fates)
-    check(world, run, report, pieces, deaths=sum(fate.dead for fate in fates))
-    shutil.rmtree(world.folder)
+def test_no_answer_of_a_vendor_that_fails_is_asked_for_again(crashes, turns, busy, down, rides, lot):
+    script = Script(turns, busy=busy, down=down, spare=down is not None)
+    crashes.each(script, lot=lot, rides=rides)
 
 
-def test_a_crash_before_and_after_each_commit_of_a_run_with_all_kinds_of_steps_is_made_good(place):
-    report, pieces, writes = place.undisturbed(RICH, told="Be quick.", faults=4)
-    assert writes > 40
-    for number in range(writes):
-        for kept in (False, True):
-            world = place.world(RICH, told="Be quick.", faults=4)
-            fate = Fate(number, kept=kept)
-            run = place.live(world, fate)
-            assert fate.dead
-            check(world, run, report, pieces, deaths=1)
-            shutil.rmtree(world.folder)
+@settings(seldom, max_examples=7)
+@given(
+    turns=turns("act look", 2),
+    wish=st.lists(st.integers(0, 2), min_size=1, max_size=2, unique=True) | st.integers(0, 1),
+    rides=st.booleans(),
+    lot=lots,
+)
+def test_what_people_say_is_heard_once_and_who_cancels_a_run_is_obeyed(crashes, turns, wish, rides, lot):
+    script = Script(turns, cancelled=wish) if isinstance(wish, int) else Script(turns, told=wish)
+    crashes.each(script, lot=lot, rides=rides)
+
+
+@settings(seldom, max_examples=7)
+@given(
+    turns=turns("bar ghost act", 2),
+    speechless=st.booleans(),
+    end=st.sampled_from(["report", "silence", "failure", "text"]),
+    rides=st.booleans(),
+    lot=lots,
+)
+def test_however_a_run_ends_it_ends_so_after_a_crash(crashes, turns, speechless, end, rides, lot):
+    crashes.each(Script([*turns, ()] if speechless else turns, end=end), lot=lot, rides=rides)
+
+
+@pytest.mark.parametrize("routine", ["collect", "gated"])
+@pytest.mark.parametrize("rides", [True, False])
+def test_facts_are_gathered_and_a_gate_stays_closed_as_without_a_crash(crashes, routine, rides):
+    crashes.each(Script(routine=routine), lot=random.Random(routine), rides=rides)
+
+
+@pytest.mark.parametrize("rides", [True, False])
+def test_a_crash_before_in_and_after_each_commit_of_a_run_with_all_kinds_of_steps_is_made_good(crashes, rides):
+    expected, moments = crashes.undisturbed(RICH, rides=rides)
+    assert len(moments) > 50
+    for moment in moments:
+        crashes.after(moment, expected)
+    lot, torn = random.Random(0), 0
+    for before, after in pairwise(moments):
+        if half := before.torn(after, lot.random()):
+            crashes.after(half, expected)
+            torn += 1
+    assert torn > 20
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_thousands_of_deaths_are_made_good(place, request):
-    lot, before = random.Random(time.time_ns()), place.deaths
+def test_thousands_of_deaths_are_made_good(crashes, request):
+    lot, before = random.Random(time.time_ns()), crashes.deaths
     end = time.monotonic() + request.config.getoption("--soak-seconds")
-    report, pieces, writes = place.undisturbed(RICH, told="Be quick.", faults=1)
     while time.monotonic() < end:
-        world = place.world(RICH, told="Be quick.", faults=1)
-        fates = [Fate(lot.randrange(writes), kept=lot.random() < 0.5) for _ in range(lot.randint(1, 12))]
-        run = place.live(world, *fates)
-        check(world, run, report, pieces, deaths=sum(fate.dead for fate in fates))
-        shutil.rmtree(world.folder)
-    deaths = place.deaths - before
-    assert deaths > 20
+        turns = [tuple(lot.choices(CALLS, k=lot.randint(0, 3))) for _ in range(lot.randint(0, 3))]
+        crashes.each(
+            Script(
+                [*turns],
+                busy=[(lot.randint(0, 3), lot.randint(1, 4))],
+                down=lot.choice([None, 0, 1]),
+                spare=True,
+                told=lot.sample(range(3), k=lot.randint(0, 1)),
+                refuses=lot.random() < 0.2,
+                end=lot.choice(["text", "text", "report", "silence", "failure"]),
+            ),
+            lot=lot,
+            rides=lot.random() < 0.5,
+        )
+    deaths = crashes.deaths - before
+    assert deaths > 100
     print(f"\n{deaths} deaths")

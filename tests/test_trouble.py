@@ -25,8 +25,8 @@ from daemon.delivery.file import FileChannel
 from daemon.models import DeliveryStatus
 from daemon.store import Database
 from tests.delivery.conftest import clock, ended, journal, workspace  # noqa: F401  fixtures
-from tests.mortal import Fate, Process, settle, world_in
-from tests.test_crash_points import check, remembered
+from tests.crash.checks import check, outcome
+from tests.crash.process import Process, settle, world_in
 
 SCRIPT = [("look", "look", "act"), ("act", "sign", "redo"), ("act", "look")]
 
@@ -98,7 +98,7 @@ async def test_a_run_waits_out_whatever_the_database_suffers_from_and_goes_on_wh
         world = world_in(tmp_path / name, settings, SCRIPT)
         database = await Sick.open(world.file)
         await database.apart(lambda connection: connection.execute("PRAGMA busy_timeout = 1").fetchone())
-        process = Process(world, settings, database, Fate())
+        process = Process(world, settings, database)
         process.host.room_every = 0.001
         await process.memory.open()
         opened = await process.opened()
@@ -111,14 +111,16 @@ async def test_a_run_waits_out_whatever_the_database_suffers_from_and_goes_on_wh
         return world, run, database
 
     world, run, database = await lived("well")
-    report, pieces, writes = run.report, remembered(world), database.writes
+    expected, writes = outcome(world, run), database.writes
+    world.close()
     for first in range(len(trouble) % 2, writes - 3, 2):  # the last are of deliveries, see below
         with capture_logs() as logs:
             world, run, database = await lived(f"from {first}", first, lasts=1 + first % 3)
         told = [line for line in logs if line["event"] in ("run.stuck", "run.not_begun")]
         assert database.refused
         assert all(said in line["detail"] or "an earlier step" in line["detail"] for line in told), told
-        check(world, run, report, pieces, deaths=database.refused)
+        check(world, run, expected, deaths=database.refused)
+        world.close()
         shutil.rmtree(world.folder)
 
 

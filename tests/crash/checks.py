@@ -1,0 +1,145 @@
+"""What we promise of a run that was lived to its end, however often its process died."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from daemon.agent.texts import say
+from daemon.models import Run, Status
+from daemon.store.rows import STEP, decode, seal_of
+from tests.crash.world import AGAIN, ONCE, REFUSED, SUBAGENT, World
+
+Call: TypeAlias = tuple[str, str]
+"""The run and the place of a call."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is the same however often a process died."""
+
+    status: Status
+    report: str | None
+    silent: bool
+    slots: Any
+    deliveries: Any
+    approvals: Any
+    remembered: Any
+
+
+def outcome(world: World, run: Run) -> Outcome:
+    """Return what became of a run."""
+    return Outcome(
+        status=run.status,
+        report=run.report,
+        silent=run.silent,
+        slots=world.look("SELECT outcome, reason, event IS NULL, count FROM slot ORDER BY run_id"),
+        deliveries=world.look("SELECT target, status FROM outbox WHERE run_id = ? ORDER BY target", run.id),
+        approvals=world.look("SELECT status, count(*) FROM approval GROUP BY status"),
+        remembered=world.look("SELECT category, count(*) FROM memory_item GROUP BY category"),
+    )
+
+
+def interruptible(world: World) -> set[Call]:
+    """Return the calls of which a process that dies now leaves nothing but that they began: these are not repeated."""
+    begun = world.look(
+        "SELECT run_id, call_id, body FROM step AS call WHERE kind = 'call' AND NOT EXISTS (SELECT 1 FROM step WHERE"
+        " run_id = call.run_id AND call_id = call.call_id AND kind = 'result')"
+    )
+    return {(run, call) for run, call, body in begun if not decode(body)["repeatable"]}
+
+
+def check(world: World, run: Run, expected: Outcome, *, deaths: int, interrupted: Iterable[Call] = ()) -> None:
+    """Check the promises; `interrupted` are the calls that were under way when a process died."""
+    assert world.broken == []
+    assert outcome(world, run) == expected
+    _check_calls(world, run, deaths, set(interrupted))
+    _check_journal(world)
+    _check_words(world, run)
+    _check_reports(world, expected, deaths)
+
+
+def _check_calls(world: World, run: Run, deaths: int, under_way: set[Call]) -> None:
+    """Nothing that changes something started twice or got lost; what is unknown is what was under way."""
+    begun, unknown = {}, set()
+    for id_, call, kind, body in world.look(
+        "SELECT run_id, call_id, kind, body FROM step WHERE kind IN ('call', 'result') ORDER BY run_id, seq"
+    ):
+        step = decode(body)
+        if kind == "call":
+            assert (id_, call) not in begun, "a call was written down twice"
+            begun[id_, call] = step
+        elif step["text"].endswith(say("interrupted", "en")):
+            unknown.add((id_, call))
+    assert unknown == under_way or run.status is Status.CANCELLED
+    for key, step in begun.items():
+        number, started = step["arguments"].get("n"), world.started
+        if step["tool"] in ONCE and (step.get("verdict") or {}).get("effect") != "deny":
+            least = 0 if key in unknown or run.status is Status.CANCELLED else 1
+            assert least <= started[number] <= 1, f"{step['tool']} {number} started {started[number]} times"
+        elif step["tool"] in AGAIN:
+            least = 0 if run.status is Status.CANCELLED else 1
+            assert least <= started[number] <= 1 + deaths
+        elif step["tool"] in REFUSED:
+            assert started[number] == 0
+    known = {step["arguments"].get("n") for step in begun.values()}
+    assert set(world.started) <= known, "a call started that nobody wrote down"
+
+
+def _check_journal(world: World) -> None:
+    """No hole, no double, nothing that the row does not know of, a result for each call."""
+    for id_, steps, seal, status in world.look("SELECT id, steps, seal, status FROM run"):
+        assert Status(status).ended
+        rows = world.look(f"SELECT {STEP} FROM step WHERE run_id = ? ORDER BY seq", id_)
+        assert [row[4] for row in rows] == list(range(steps))
+        assert seal == sum(map(seal_of, rows))
+        answers = [row[1] for row in rows if row[0] == "llm"]
+        assert answers == list(range(1, len(answers) + 1))
+        calls, results = ([row[3] for row in rows if row[0] == kind] for kind in ("call", "result"))
+        assert len(set(results)) == len(results), "a call has two results"
+        assert set(calls) == set(results) or status == "cancelled", "a call has no result"
+        assert sum(row[0] == "prompt" for row in rows) <= 1
+    begun = sum(decode(body)["tool"] == SUBAGENT for (body,) in world.look("SELECT body FROM step WHERE kind = 'call'"))
+    (children,) = world.look("SELECT count(*) FROM run WHERE routine = ?", SUBAGENT)[0]
+    assert children == begun or world.script.cancelled is not None
+    assert world.look("SELECT count(*) FROM run WHERE routine NOT IN ('work', ?)", SUBAGENT) == [(0,)]
+
+
+def _check_words(world: World, run: Run) -> None:
+    """What people were told is done was heard once; what is remembered of the run is all that was said."""
+    bodies = [decode(body) for (body,) in world.look("SELECT body FROM step WHERE kind = 'message' ORDER BY seq")]
+    heard = Counter(body["text"] for body in bodies if body.get("source") == "told")
+    acknowledged = [what for what in world.acknowledged if what.startswith("tell")]
+    if run.status is not Status.CANCELLED:
+        assert heard == Counter(f"Be quick. ({what})" for what in acknowledged)
+        pieces = 1 + sum(_pieces(kind, decode(body)) for kind, body in _steps(world, run))
+        ended = run.status is not Status.SKIPPED
+        kept = "SELECT count(*) FROM memory_segment WHERE memory_run = (SELECT id FROM memory_run WHERE run_id = ?)"
+        assert world.look(kept, run.id) == [(pieces * ended,)]
+
+
+def _steps(world: World, run: Run) -> list[tuple[str, bytes]]:
+    return world.look("SELECT kind, body FROM step WHERE run_id = ?", run.id)
+
+
+def _pieces(kind: str, body: Any) -> int:
+    match kind:
+        case "message":
+            return body.get("source") not in ("goal", "nudge")
+        case "llm":
+            return bool(body["content"].strip()) + len(body["calls"])
+        case "result":
+            return 1
+    return 0
+
+
+def _check_reports(world: World, expected: Outcome, deaths: int) -> None:
+    """Each report arrived: once, and again only where we died between sending it and writing that down."""
+    sent = Counter(world.sent)
+    delivered = [target for target, status in expected.deliveries if status == "delivered"]
+    assert sorted(target for _, target, _ in sent) == delivered
+    assert max(sent.values(), default=0) <= 1 + deaths
+    if expected.report:
+        assert all(expected.report in text for _, _, text in sent)

@@ -1,0 +1,194 @@
+"""What kill -9 would leave, at each moment of the life of a process.
+
+Theory of operation. A process that is killed leaves the bytes of the journal's files and what it has done in the
+world, and nothing else. So it need not die for us to see what comes after: while it lives on, both are copied at a
+moment, and a life that begins from the copy is the life after a death at that moment. The moments are those before
+and after each of its commits. Before one the process is left alone for a while: whatever it does without waiting for
+that commit, it has done by then. What rides with others goes into one commit with them, or has one of its own: both
+are lived through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from daemon.models import Run
+from daemon.store import Database
+from daemon.store.database import RIDE
+from tests.crash.process import SLOT, Process, Settings
+from tests.crash.world import World
+
+TURNS = 40  # of the loop that a process has for what it does without waiting for a commit
+LONGEST = 60  # seconds of a life, where a hundredth is usual
+FILES = ("agentd.db", "agentd.db-wal")
+
+
+@dataclass
+class Moment:
+    """What is there if the process dies now."""
+
+    where: str
+    write: int
+    """The commit that it is about."""
+    files: dict[str, bytes]
+    world: World
+    interrupted: set[tuple[str, str]] = field(default_factory=set)
+    """The calls that were under way at deaths before it."""
+
+    def begin(self, folder: Path) -> World:
+        """Return the world of whoever comes next."""
+        folder.mkdir()
+        for name, body in self.files.items():
+            (folder / name).write_bytes(body)
+        world = self.world.as_it_is()
+        world.folder = folder
+        return world
+
+    def torn(self, after: Moment, at: float) -> Moment | None:
+        """Return the moment in the middle of a commit: so much of what it writes has been written; None: nothing is."""
+        whole, known = after.files[FILES[1]], len(self.files.get(FILES[1], b""))
+        if len(whole) <= known or self.files[FILES[0]] != after.files[FILES[0]]:
+            return None
+        cut = known + int(at * (len(whole) - known))
+        return Moment(f"{self.where}, torn", self.write, {**self.files, FILES[1]: whole[:cut]}, self.world)
+
+
+@dataclass
+class Witness:
+    """The database of a process that is looked at around its commits."""
+
+    inner: Database
+    world: World
+    wanted: Callable[[int], bool] = lambda number: True
+    """Which commits are looked at, by their number."""
+    rides: bool = True
+    """Whether what nobody waits for waits for company, as it does in truth, or each work has a commit of its own."""
+    moments: list[Moment] = field(default_factory=list)
+    writes: int = 0
+    shared = False
+
+    def __post_init__(self) -> None:
+        self.path = self.inner.path
+        self._riding: list[_Item] = []
+        self._line: deque[list[_Item]] = deque()
+        self._departure: asyncio.Handle | None = None
+        self.at_work: asyncio.Task[None] | None = None
+
+    def submit(self, work: Any, *, durable: bool = False, lazily: bool = False) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        self._riding.append((work, durable, answer))
+        if not self.rides:
+            self._depart()
+        elif self._departure is None:
+            self._departure = loop.call_later(RIDE, self._depart)
+        if self.rides and not lazily:
+            self._departure.cancel()
+            self._departure = loop.call_soon(self._depart)
+        return answer
+
+    async def write(self, work: Any, *, durable: bool = False) -> Any:
+        return await self.submit(work, durable=durable)
+
+    async def read(self, work: Any) -> Any:
+        return await self.inner.read(work)
+
+    async def settled(self) -> None:
+        self._depart()
+        if self.at_work:
+            await asyncio.wait([self.at_work])
+
+    async def close(self) -> None:
+        """Commit what is left."""
+        await self.settled()
+        await self.inner.close()
+
+    def _depart(self) -> None:
+        if self._departure is not None:
+            self._departure.cancel()
+            self._departure = None
+        if self._riding:
+            self._line.append(self._riding)
+            self._riding = []
+        if self._line and (self.at_work is None or self.at_work.done()):
+            self.at_work = asyncio.ensure_future(self._commit_all())
+
+    async def _commit_all(self) -> None:
+        while self._line:
+            batch = self._line.popleft()
+            number, self.writes = self.writes, self.writes + 1
+            looked_at = self.wanted(number)
+            if looked_at:
+                for _ in range(TURNS):
+                    await asyncio.sleep(0)
+                self._look("before", number)
+            done = [self.inner.submit(work, durable=durable) for work, durable, _ in batch]
+            await asyncio.wait(done)
+            if looked_at:
+                self._look("after", number)
+            for each, (_, _, answer) in zip(done, batch, strict=True):
+                if answer.done():
+                    each.exception()
+                elif fault := each.exception():
+                    answer.set_exception(fault)
+                else:
+                    answer.set_result(each.result())
+
+    def _look(self, where: str, number: int) -> None:
+        """Copy what is there; between two commits nobody writes to the files."""
+        last = self.moments[-1] if self.moments else None
+        if last and where == "before" and last.write == number - 1 and last.world.same_as(self.world):
+            return  # nothing has happened since the commit before: it is the same death
+        files = {name: (self.path.parent / name).read_bytes() for name in FILES if (self.path.parent / name).exists()}
+        if last and files[FILES[0]] == last.files[FILES[0]]:
+            files[FILES[0]] = last.files[FILES[0]]  # held once
+        self.moments.append(Moment(f"{where} write {number}", number, files, self.world.as_it_is()))
+
+
+async def life(
+    world: World,
+    settings: Settings,
+    *,
+    wanted: Callable[[int], bool] | None = None,
+    rides: bool = True,
+    slot: datetime = SLOT,
+) -> tuple[Run, Sequence[Moment]]:
+    """Live in a world until all is done; return what became of the run, and the moments that are `wanted`."""
+    database = await Database.open(world.file)
+    witness = Witness(database, world, wanted, rides) if wanted else None
+    process = Process(world, settings, witness or database, slot=slot)
+    try:
+        async with asyncio.timeout(LONGEST):
+            run = await process.work()
+    finally:
+        rest = asyncio.all_tasks() - {asyncio.current_task(), witness and witness.at_work}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+        await (witness or database).close()
+    return run, witness.moments if witness else ()
+
+
+class Place:
+    """Where worlds are made: on a disk that is quick, where there is one."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.folder, self.settings, self._worlds = folder, settings, 0
+
+    def new(self) -> Path:
+        """Return the folder of a world that is to be made."""
+        self._worlds += 1
+        return self.folder / str(self._worlds)
+
+    def after(self, moment: Moment) -> World:
+        return moment.begin(self.new())
+
+
+# The last one is who waits for it.
+_Item: TypeAlias = tuple[Any, bool, asyncio.Future[Any]]

@@ -1,0 +1,255 @@
+"""A process that lives the runs of a world: what `app.py` builds for them, and what a daemon does from its start on."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from daemon.approvals import Approvals, Remembered
+from daemon.config import load_config
+from daemon.delegation import Delegation
+from daemon.delivery import Outbox
+from daemon.errors import NotFound, Refused, StoreFull
+from daemon.events import Events
+from daemon.executors import LocalExecutor
+from daemon.functions import FunctionRegistry
+from daemon.host import RunHost
+from daemon.mcp import Servers
+from daemon.memory import Memory
+from daemon.models import Json, Run, Status
+from daemon.money import Purse
+from daemon.policy import Policy
+from daemon.redact import Secrets
+from daemon.routines import Routine
+from daemon.run import live
+from daemon.skills import Shelf
+from daemon.store import Claim, Database, Journal
+from daemon.talk import Talk, routine_of
+from daemon.timer import SleepTimer
+from daemon.tools.subagent import SUBAGENT
+from tests.crash.world import GOAL, TOOLS, Channel, Oracle, People, Script, Turn, World, tools
+
+SLOT = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
+VENDORS = ("oracle", "spare")
+CONFIG = 'provider = "oracle"\n' + "".join(
+    f'[providers.{name}]\nkind = "scripted"\nreplies = ["-"]\n' for name in VENDORS
+)
+ALLOWED = ["act", "tidy", "break", "redo", "look", "subagent"]
+RULES = dict.fromkeys(ALLOWED, "allow") | {"sign": "ask"}
+POLICY = "\n".join(
+    [
+        "version = 1",
+        *(f'[[rule]]\ntool = "{tool}"\neffect = "{effect}"' for tool, effect in RULES.items()),
+        f"[routine.work]\ntainted_tools = {ALLOWED}\n",
+    ]
+)
+WORK: Json = {
+    "name": "work",
+    "run": {
+        "mode": "agent",
+        "prompt": GOAL,
+        "tools": [*TOOLS, "subagent"],
+        "memory": "recall+store",
+        "retry": {"attempts": 50, "backoff": timedelta(milliseconds=1), "max": timedelta(milliseconds=1)},
+        "max_iterations": 50,
+    },
+    "gather": [{"name": "first", "tool": "look", "args": {"n": 77}}],
+    "deliver": [{"to": "alpha"}, {"to": "beta"}],
+}
+COLLECT: Json = WORK | {
+    "run": {key: value for key, value in WORK["run"].items() if key not in ("tools", "max_iterations")}
+    | {"mode": "collect-then-summarise"},
+    "gather": [
+        {"name": "first", "tool": "look", "args": {"n": 77}},
+        {"name": "second", "tool": "act", "args": {"n": 78}, "required": False},
+        {"name": "third", "tool": "redo", "args": {"n": 79}},
+        {"name": "fourth", "tool": "look", "args": {"n": 80}},
+    ],
+}
+GATED: Json = WORK | {"gate": {"changed": ["first"]}}
+ROUTINES = {"work": WORK, "collect": COLLECT, "gated": GATED}
+
+
+@dataclass
+class Settings:
+    """What all processes read from the disk: read once, for thousands of them."""
+
+    config: Any
+    policy: Policy
+    routines: dict[str, Routine]
+    template: Path
+    process: list[Process] = field(default_factory=list)
+    """The one that lives now."""
+
+    @cached_property
+    def registry(self) -> FunctionRegistry:
+        return tools(lambda: self.process[-1].world, lambda: self.process[-1].delegation)
+
+
+async def settle(folder: Path) -> Settings:
+    """Write config, policy and an empty database."""
+    for name, text in (("config.toml", CONFIG), ("policy.toml", POLICY)):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o600)
+    (folder / "ws").mkdir()
+    database = await Database.open(folder / "template.db")
+    await database.close()
+    return Settings(
+        config=load_config(folder / "config.toml"),
+        policy=Policy.load(folder / "policy.toml", workspace=folder / "ws", tools=TOOLS),
+        routines={name: Routine.model_validate(body) for name, body in ROUTINES.items()},
+        template=folder / "template.db",
+    )
+
+
+def world_in(folder: Path, settings: Settings, script: Script | Sequence[Turn]) -> World:
+    """Return a world with an empty journal in it."""
+    folder.mkdir()
+    world = World(folder, script if isinstance(script, Script) else Script(script))
+    shutil.copy(settings.template, world.file)
+    return world
+
+
+class Timer:
+    def open(self, *, rang: Any, stepped: Any) -> None: ...
+    def set(self, at: datetime | None) -> None: ...
+    def close(self) -> None: ...
+
+
+class Clock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+class Process:
+    """What `app.py` builds for runs; it stands for `host.Rooms`."""
+
+    owner, boot, zone, skills = "test", SLOT, ZoneInfo("UTC"), Shelf
+    traces = None
+    outbox: Outbox
+
+    def __init__(self, world: World, settings: Settings, database: Any, *, slot: datetime = SLOT) -> None:
+        self.world, self.config, self.policy, self.slot = world, settings.config, settings.policy, slot
+        self.routine = settings.routines[world.script.routine]
+        self.clock, self.secrets, self.events = Clock(), Secrets(), Events()
+        self.journal = Journal(database, clock=self.clock.now)
+        self.memory = Memory(database, clock=self.clock.now)
+        self.ladder = SimpleNamespace(sandbox=self._sandbox, known=None)
+        self.people = People(world, self.do)
+        names = VENDORS if world.script.spare else VENDORS[:1]
+        self.providers = SimpleNamespace(chain=lambda routine: [Oracle(world, self.people, name) for name in names])
+        self.outages = SimpleNamespace(failed=lambda provider, reason: None)
+        self.purse = Purse(self.journal, clock=self.clock, zone=lambda: self.zone, config=lambda: self.config)
+        settings.process[:] = [self]
+        self.registry = settings.registry
+        self.servers = Servers({}, self.registry, secret=lambda name: None)
+        self.targets = SimpleNamespace()
+        self.outbox = Outbox(journal=self.journal, channel=lambda target: Channel(world, target), clock=self.clock)
+        self.executor = LocalExecutor(self._live, max_concurrent=4, clock=self.clock.now, timer=SleepTimer(self.clock))
+        self.approvals = Approvals(
+            self.journal,
+            lambda: self.policy,
+            Remembered(world.folder / "approvals.toml"),
+            submit=self.executor.submit,
+            clock=self.clock,
+            timer=Timer(),
+        )
+        self.talk = Talk(
+            self.journal,
+            self.memory,
+            routine=lambda: routine_of(self.config),
+            provider=lambda: Oracle(world, self.people),
+            submit=self.executor.submit,
+            clock=self.clock.now,
+            language=lambda: "en",
+            route=lambda: False,
+        )
+
+    @cached_property
+    def host(self) -> RunHost:
+        host = RunHost(self, self.world.folder)
+        host.backoff = 0.0001
+        return host
+
+    @cached_property
+    def delegation(self) -> Delegation:
+        return Delegation(self.host)
+
+    async def _sandbox(self) -> Any:
+        return SimpleNamespace(level="landlock")
+
+    async def _live(self, run_id: str) -> Run | None:
+        run = await live(run_id, self.host)
+        if run is not None and run.status.ended:
+            await self.talk.ended(run)
+        return run
+
+    async def work(self) -> Run:
+        """Do what a daemon does from its start on, until the run has ended and its report is where it should be."""
+        await self.memory.open()
+        await self.talk.open()
+        left = [run for run in await self.journal.recover(self.owner) if run.trigger != SUBAGENT]
+        run = await self.opened()
+        await self.people.ask_again()
+        self.executor.hold(each for each in await self.journal.active() if each.status is Status.WAITING)
+        await self.executor.submit_all(left)
+        if run.status is Status.QUEUED and run.id not in {each.id for each in left}:
+            await self.executor.submit(run)
+        run = await self.until_ended(run)
+        await self.outbox.flush()
+        return run
+
+    async def until_ended(self, run: Run) -> Run:
+        """Answer what is asked until the run has ended."""
+        journal = self.journal
+        while not (run := await journal.get(run.id)).status.ended:
+            if lived := self.executor.running.get(run.id):
+                await asyncio.wait([lived])
+            elif run.status is Status.WAITING:
+                for asked in await journal.approvals(run=run.id):
+                    if asked.status == "pending":
+                        with suppress(StoreFull):  # whoever is told that asks again
+                            await self._decide(asked.id)
+            else:
+                await asyncio.sleep(0.0005)
+        return run
+
+    async def _decide(self, question: str) -> None:
+        if self.world.script.refuses:
+            await self.approvals.reject(question, by="me")
+        else:
+            await self.approvals.approve(question, by="me")
+
+    async def do(self, what: str) -> None:
+        """Do what a person wants of the run."""
+        run = await self._there()
+        if what == "cancel":
+            with suppress(Refused, NotFound):
+                await self.journal.request_cancel(run.id)
+                self.executor.interrupt(run.id)
+        else:
+            await self.talk.tell(run, f"Be quick. ({what})", event=what)
+
+    async def opened(self) -> Run:
+        """Return the run of the slot, which one of the processes has opened."""
+        claim = Claim(
+            routine="work",
+            definition=self.routine.dump(),
+            trigger="cron",
+            slot=self.slot,
+            goal=self.routine.run.prompt,
+        )
+        (opened,) = await self.journal.open_slots([claim])
+        return opened or await self._there()
+
+    async def _there(self) -> Run:
+        return next(run for run in await self.journal.runs("work") if run.slot == self.slot)

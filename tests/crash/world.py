@@ -1,0 +1,309 @@
+"""What outlives a process: the file of its journal, vendors, tools that have left a mark, people, receivers."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from daemon.agent.texts import say
+from daemon.errors import BadKey, Overloaded, ToolFailed
+from daemon.functions import FunctionRegistry
+from daemon.models import FunctionCall, Json, LLMMessage, LLMResponse, Receipt, Status, ToolContext, Usage
+from daemon.providers import LLMProvider
+from daemon.tools import finish, subagent
+from daemon.tools.subagent import SUBAGENT
+
+GOAL = "Do what is to be done."
+ONCE = ("act", "tidy", "sign", "break")
+"""Tools that change something: none of their calls may start twice."""
+AGAIN = ("redo", "look")
+REFUSED = ("bar", "ghost")
+"""Calls that never start: what the policy denies, and what is not there."""
+TOOLS = (*ONCE, *AGAIN, "bar")
+
+Turn = tuple[str, ...]
+"""What a model asks for in one turn: names of tools; empty: it says nothing at all."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """What happens around a run, whoever lives it."""
+
+    turns: Sequence[Turn] = ()
+    busy: Sequence[tuple[int, int]] = ()
+    """Turns at which the vendor is too busy, and how often before it answers."""
+    down: int | None = None
+    """From which turn on the first vendor takes no key any more."""
+    spare: bool = False
+    """Whether there is a second vendor to fail over to."""
+    told: Sequence[int] = ()
+    """Turns in which a person tells the run something while the model thinks."""
+    cancelled: int | None = None
+    """The turn in which a person cancels the run."""
+    refuses: bool = False
+    """Whether whoever is asked says no."""
+    end: str = "text"
+    """How the model ends it: text, report, silence, failure."""
+    routine: str = "work"
+    """Which routine it is: see process.py."""
+
+    @property
+    def numbered(self) -> list[list[tuple[str, int]]]:
+        """The calls of each turn, each with a number of its own."""
+        numbers = iter(range(1, 1000))
+        return [[(name, next(numbers)) for name in turn] for turn in self.turns]
+
+    @property
+    def comes_to(self) -> Status:
+        """How its run ends if nothing happens to it."""
+        if self.cancelled is not None:
+            return Status.CANCELLED
+        if self.routine == "gated":
+            return Status.SKIPPED
+        silent = sum(not turn for turn in self.turns)
+        return Status.FAILED if self.end == "failure" or silent > 1 else Status.SUCCEEDED
+
+
+@dataclass
+class World:
+    """What outlives each process."""
+
+    folder: Path
+    script: Script
+    started: Counter[int] = field(default_factory=Counter)
+    sent: list[tuple[int, str, str]] = field(default_factory=list)
+    faulted: Counter[int] = field(default_factory=Counter)
+    wanted: list[str] = field(default_factory=list)
+    """What people have wanted of the run."""
+    acknowledged: set[str] = field(default_factory=set)
+    """What of that they were told that it is done; what they were not, they want again."""
+    is_down: bool = False
+    broken: list[str] = field(default_factory=list)
+    """Promises that were broken in front of the world."""
+    _eye: sqlite3.Connection | None = None
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "agentd.db"
+
+    def as_it_is(self) -> World:
+        """Return a copy that what happens from now on leaves as it is."""
+        held = {name: copy(value) for name, value in vars(self).items() if name != "_eye"}
+        return World(**held)
+
+    def same_as(self, other: World) -> bool:
+        """Tell whether nothing was noted between two moments."""
+        ours, theirs = vars(self).copy(), vars(other).copy()
+        for each in (ours, theirs):
+            each.pop("_eye")
+            each.pop("folder")
+        return ours == theirs
+
+    def look(self, query: str, *values: Any) -> list[Any]:
+        """Ask the file itself, past the process: what is there now is there for whoever comes next."""
+        if self._eye is None:
+            # a thread of a tool may look as well; SQLite lets one in at a time
+            self._eye = sqlite3.connect(f"{self.file.as_uri()}?mode=ro", uri=True, check_same_thread=False)
+        return self._eye.execute(query, values).fetchall()
+
+    def close(self) -> None:
+        if self._eye is not None:
+            self._eye.close()
+            self._eye = None
+
+
+_RECORDED = """
+SELECT count(*) FROM step JOIN run ON run.id = run_id
+WHERE routine = ? AND goal = ? AND kind = ? AND iteration BETWEEN ? AND ?
+"""
+
+
+class Oracle(LLMProvider):
+    """A vendor that answers by what the conversation is and how far it has come, and remembers who asked."""
+
+    kind: ClassVar[str] = "scripted"
+    model_name = "oracle"
+
+    def __init__(self, world: World, people: People, name: str = "oracle") -> None:
+        self._world, self._people = world, people
+        self.name = name
+
+    def supports_function_calling(self) -> bool:
+        return True
+
+    async def chat(
+        self,
+        messages: Sequence[LLMMessage],
+        functions: Sequence[Json] | None = None,
+        temperature: float | None = None,
+        **kw: Any,
+    ) -> LLMResponse:
+        world, script = self._world, self._world.script
+        turn = sum(message.role == "assistant" for message in messages)
+        goal = next(message.content for message in messages if message.role == "user")
+        who = "parent" if GOAL in goal else goal.splitlines()[0]
+        parent = who == "parent"
+        self._check(who, turn)
+        if parent and script.down is not None and turn >= script.down:
+            world.is_down = True
+        if self.name == "oracle" and world.is_down:
+            raise BadKey("this key is not valid any more")
+        if parent and world.faulted[turn] < dict(script.busy).get(turn, 0):
+            world.faulted[turn] += 1
+            raise Overloaded("too many requests")
+        if parent and turn in script.told:
+            await self._people.want(f"tell {turn}")
+        if parent and turn == script.cancelled:  # by somebody whom the end of this run does not end
+            await asyncio.shield(asyncio.ensure_future(self._people.want("cancel")))
+        return self._answer(who, turn, messages)
+
+    def _check(self, who: str, turn: int) -> None:
+        """Look whether a good daemon would have asked this."""
+        whose = ("work", GOAL) if who == "parent" else (SUBAGENT, who)
+        (recorded,) = self._world.look(_RECORDED, *whose, "llm", 1, 1000)[0]
+        if recorded > turn:
+            self._world.broken.append(f"answer {turn} of {who} was asked for again")
+        if recorded < turn:
+            self._world.broken.append(f"answer {turn} of {who} was asked for before the one before it was kept")
+        if self.name == "oracle" and self._world.look(_RECORDED, *whose, "failover", 0, 1000) != [(0,)]:
+            self._world.broken.append(f"{who} went back to the vendor that it had given up")
+
+    def _answer(self, who: str, turn: int, messages: Sequence[LLMMessage]) -> LLMResponse:
+        world = self._world
+        text = f"{who} reports: {_said(messages)}"
+        if who != "parent":
+            calls = [("act", 1000 * int(who.split()[-1]))] if turn == 0 else []
+        elif turn < len(world.script.turns):
+            calls, text = world.script.numbered[turn], ""
+        else:
+            calls = []
+        asked = [FunctionCall(name=name, id=f"{turn}-{n}", arguments=_arguments(name, n)) for name, n in calls]
+        if who == "parent" and turn >= len(world.script.turns) and (ending := _ending(world.script.end, text)):
+            asked, text = [FunctionCall(name="finish", id=f"{turn}-0", arguments=ending)], ""
+        return LLMResponse(
+            content="" if asked else text,
+            function_calls=tuple(asked),
+            finish_reason="tool_calls" if asked else "stop",
+            usage=Usage(input=10, output=5),
+            model=self.name,
+        )
+
+
+def _arguments(name: str, number: int) -> Json:
+    return {"task": f"part {number}"} if name == SUBAGENT else {"n": number}
+
+
+def _ending(how: str, text: str) -> Json | None:
+    match how:
+        case "report":
+            return {"report": text}
+        case "silence":
+            return {"notify": False, "reason": "nothing new"}
+        case "failure":
+            return {"status": "failed", "reason": text}
+    return None
+
+
+def _said(messages: Sequence[LLMMessage]) -> str:
+    """Return what became of the calls of a conversation, in their order; what may have happened counts as done."""
+    asked = [call for message in messages for call in message.tool_calls]
+    heard = [message for message in messages if message.role == "tool"]
+    assert [call.id for call in asked] == [each.tool_call_id for each in heard], "a call without its one result"
+    return ", ".join(_outcome(call, each.content) for call, each in zip(asked, heard, strict=True))
+
+
+def _outcome(call: FunctionCall, text: str) -> str:
+    number = call.arguments.get("n")
+    if "[error]" in text:
+        return f"not {number}"
+    happened = f"done {number}" in text or f"broke {number}" in text or say("interrupted", "en") in text
+    assert happened or (call.name == SUBAGENT and "reports: " in text), f"{call} brought {text!r}"
+    return str(number if number is not None else call.arguments["task"])
+
+
+class People:
+    """Who wants something of the run while it lives, and wants it again until somebody says that it is done."""
+
+    def __init__(self, world: World, doing: Callable[[str], Awaitable[object]]) -> None:
+        self._world, self._doing = world, doing
+
+    async def want(self, what: str) -> None:
+        if what in self._world.acknowledged:
+            return
+        if what not in self._world.wanted:
+            self._world.wanted.append(what)
+        await self._doing(what)
+        self._world.acknowledged.add(what)
+
+    async def ask_again(self) -> None:
+        for what in list(self._world.wanted):
+            await self.want(what)
+
+
+class Channel:
+    """A target that takes everything."""
+
+    def __init__(self, world: World, target: str) -> None:
+        self._world, self._target = world, target
+
+    async def send(self, delivery: Any) -> Receipt:
+        self._world.sent.append((delivery.id, self._target, delivery.report.text))
+        return Receipt(detail=f"{self._target} has it")
+
+
+def tools(world: Callable[[], World], delegation: Callable[[], Any]) -> FunctionRegistry:
+    """Return tools that leave a mark on the world, and look first whether the journal knows of them."""
+    registry = FunctionRegistry()
+    finish.register(registry)
+    subagent.register(registry, delegation)
+
+    def mark(context: ToolContext, n: int) -> str:
+        there = world()
+        known = there.look("SELECT kind FROM step WHERE run_id = ? AND call_id = ?", context.run, context.call)
+        if ("call",) not in known:
+            there.broken.append(f"call {n} started before its step was committed")
+        if ("result",) in known:
+            there.broken.append(f"call {n} started again after its result was committed")
+        there.started[n] += 1
+        return f"done {n}"
+
+    async def act(context: ToolContext, n: int) -> str:
+        """Change something."""
+        return mark(context, n)
+
+    def tidy(context: ToolContext, n: int) -> str:
+        """Change something, in a thread."""
+        return mark(context, n)
+
+    async def sign(context: ToolContext, n: int) -> str:
+        """Change what a person has to allow."""
+        return mark(context, n)
+
+    async def broken(context: ToolContext, n: int) -> str:
+        """Change something and fail."""
+        mark(context, n)
+        raise ToolFailed(f"it broke {n}")
+
+    async def redo(context: ToolContext, n: int) -> str:
+        """Change something that may be changed twice."""
+        return mark(context, n)
+
+    async def look(context: ToolContext, n: int) -> str:
+        """Look."""
+        return mark(context, n)
+
+    async def bar(context: ToolContext, n: int) -> str:
+        """Do what nobody may."""
+        return mark(context, n)
+
+    for name, function in (("act", act), ("tidy", tidy), ("sign", sign), ("break", broken), ("bar", bar)):
+        registry.register(name, None, function)
+    registry.register("redo", None, redo, idempotent=True)
+    registry.register("look", None, look, read_only=True)
+    return registry
