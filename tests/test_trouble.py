@@ -24,9 +24,9 @@ from daemon.delivery import Outbox
 from daemon.delivery.file import FileChannel
 from daemon.models import DeliveryStatus
 from daemon.store import Database
-from tests.delivery.conftest import clock, ended, journal, workspace  # noqa: F401  fixtures
 from tests.crash.checks import check, outcome
 from tests.crash.process import Process, settle, world_in
+from tests.delivery.conftest import clock, ended, journal, workspace  # noqa: F401  fixtures
 
 SCRIPT = [("look", "look", "act"), ("act", "sign", "redo"), ("act", "look")]
 

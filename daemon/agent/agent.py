@@ -150,7 +150,7 @@ class Agent:
         self._chain = [provider, *fallback]
         self._noted: list[Step] = []
         self._binding = False
-        """Among what was noted is what a call did that may not be run again."""
+        """Among what was noted is what may not be had again: a model's answer, what a call did that changes things."""
         self._executor = executor or ToolExecutor(self.registry)
         self._prompt = prompt
         self._tool_context = tool_context or ToolContext(
@@ -324,6 +324,7 @@ class Agent:
             body: Json = {"system": join(sections), "sections": {name: len(part) for name, part in sections.items()}}
             if chosen:
                 body["route"] = chosen
+                self._binding = True
             if self._said:
                 body["history"] = [{"role": each.role, "content": each.content} for each in self._said]
             body |= {"functions": functions, "provider": self.provider.name, "model": self.provider.model_name}
@@ -388,6 +389,7 @@ class Agent:
                 await self._commit(durable=False)
         response = self._clean(response if self.provider.sees else self._blind(response))
         self._note(llm_step(response, iteration, loop.time() - begin))
+        self._binding = True
 
     def _blind(self, response: LLMResponse) -> LLMResponse:
         """Return the answer of a model that sees no pictures, with a note if there were any."""
@@ -473,7 +475,7 @@ class Agent:
             tool_retries=self.limits.tool_retries,
             tool_retry_delay=self.limits.tool_retry_delay,
         )
-        self._binding = await hands.act(
+        once = await hands.act(
             pending,
             self.transcript.iterations,
             self._note,
@@ -482,6 +484,7 @@ class Agent:
             taint=lambda: self.transcript.taint,
             denials=self.transcript.denials,
         )
+        self._binding = self._binding or once
 
     def _tell(self, chunk: Chunk) -> None:
         """Hand on a piece of an answer; what looks like a secret only when it is whole cannot be seen here yet."""

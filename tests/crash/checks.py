@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -51,17 +50,17 @@ def interruptible(world: World) -> set[Call]:
     return {(run, call) for run, call, body in begun if not decode(body)["repeatable"]}
 
 
-def check(world: World, run: Run, expected: Outcome, *, deaths: int, interrupted: Iterable[Call] = ()) -> None:
-    """Check the promises; `interrupted` are the calls that were under way when a process died."""
+def check(world: World, run: Run, expected: Outcome, *, deaths: int, interrupted: set[Call] | None = None) -> None:
+    """Check the promises; `interrupted` are the calls that were under way at the deaths, where that is known."""
     assert world.broken == []
     assert outcome(world, run) == expected
-    _check_calls(world, run, deaths, set(interrupted))
+    _check_calls(world, run, deaths, interrupted)
     _check_journal(world)
     _check_words(world, run)
     _check_reports(world, expected, deaths)
 
 
-def _check_calls(world: World, run: Run, deaths: int, under_way: set[Call]) -> None:
+def _check_calls(world: World, run: Run, deaths: int, under_way: set[Call] | None) -> None:
     """Nothing that changes something started twice or got lost; what is unknown is what was under way."""
     begun, unknown = {}, set()
     for id_, call, kind, body in world.look(
@@ -73,7 +72,10 @@ def _check_calls(world: World, run: Run, deaths: int, under_way: set[Call]) -> N
             begun[id_, call] = step
         elif step["text"].endswith(say("interrupted", "en")):
             unknown.add((id_, call))
-    assert unknown == under_way or run.status is Status.CANCELLED
+    if under_way is None:
+        assert len(unknown) <= deaths
+    elif run.status is not Status.CANCELLED:
+        assert unknown == under_way
     for key, step in begun.items():
         number, started = step["arguments"].get("n"), world.started
         if step["tool"] in ONCE and (step.get("verdict") or {}).get("effect") != "deny":

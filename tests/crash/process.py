@@ -219,6 +219,8 @@ class Process:
                     if asked.status == "pending":
                         with suppress(StoreFull):  # whoever is told that asks again
                             await self._decide(asked.id)
+            elif run.status is Status.RUNNING and (await journal.get(run.id)).status is run.status:
+                raise AssertionError("a run that has not ended is lived by nobody")
             else:
                 await asyncio.sleep(0.0005)
         return run
