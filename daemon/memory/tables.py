@@ -46,7 +46,6 @@ class MemoryRunRow(Table, table=True):
     __tablename__ = "memory_run"
     __table_args__ = (
         Index("memory_run_ended", "ended"),
-        Index("memory_run_routine", "routine"),
         {"sqlite_autoincrement": True},
     )
 

@@ -1,5 +1,6 @@
 """What happened in a stretch of time, in numbers; and that it was told, once."""
 
+# ruff: noqa: S608  what is put into statements are constants of this room; values are bound
 from __future__ import annotations
 
 import json
@@ -8,16 +9,17 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from daemon.store.part import Part
-from daemon.store.rows import KEEP_FACT, moment, stamp
+from daemon.store.rows import KEEP_FACT, LAST_BEFORE, moment, stamp
 from daemon.values import dataclass
 
 _MARK = "digest"
-# `created` is what the index knows; a run that took days is told with the day it began.
-_RUNS = """
+# A run that took days is told with the day it began.
+# `+`: by the ids, of which it is a part, and not in the order of the routines through all there are
+_RUNS = f"""
 SELECT routine, count(*), count(CASE WHEN silent = 1 OR status = 'skipped' THEN 1 END),
     count(CASE WHEN status IN ('failed', 'timed_out', 'interrupted') THEN 1 END),
     count(CASE WHEN status IN ('queued', 'running', 'waiting') THEN 1 END)
-FROM run WHERE created >= ? AND created < ? GROUP BY routine ORDER BY routine
+FROM run WHERE id > {LAST_BEFORE} AND created >= ? AND created < ? GROUP BY +routine ORDER BY +routine
 """
 _MISSED = """
 SELECT routine, sum(count) FROM slot
@@ -63,7 +65,7 @@ class Digests(Part):
                 name: Stretch(
                     routine=name, runs=runs, quiet=quiet, alerts=alerts, open=left, missed=missed.pop(name, 0)
                 )
-                for name, runs, quiet, alerts, left in connection.execute(_RUNS, span)
+                for name, runs, quiet, alerts, left in connection.execute(_RUNS, (span[0], *span))
             }
             found |= {name: Stretch(routine=name, missed=number) for name, number in missed.items()}
             (lost,) = connection.execute(_LOST, span).fetchone()

@@ -147,6 +147,10 @@ def runs_in(connection: sqlite3.Connection, rest: str, values: Row = ()) -> list
     return [run_of(row) for row in connection.execute(f"SELECT {RUN} FROM run {rest}", values)]
 
 
+# The last run that was made before a moment: ids are in the order of their moments, so behind it are all later ones.
+LAST_BEFORE = "coalesce((SELECT id FROM run WHERE created < ? ORDER BY id DESC LIMIT 1), '')"
+
+
 STEP = "kind, iteration, body, call_id, seq, at"
 
 

@@ -324,7 +324,8 @@ class Runs(Incidents):
             if final.status is Status.SKIPPED:
                 connection.execute("UPDATE slot SET outcome = 'skipped', reason = ? WHERE run_id = ?", (reason, run.id))
             enqueue(connection, final, deliveries, zone, self.alerting)
-            drop_open(connection, run.id, stamp(now))
+            if final.attempt > 1:  # who waits for an answer is let go of, and was taken up again since
+                drop_open(connection, run.id, stamp(now))
             if found is not None:
                 keep_sightings(connection, final.routine, final.id, found, now)
             return final

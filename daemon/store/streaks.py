@@ -46,14 +46,15 @@ class Streaks(Part):
         Heard is what was delivered, or succeeded with something to say where nothing is to be delivered to anybody.
         """
         query = (
-            "SELECT count(*) FROM run WHERE routine = ? AND created >= ?"
+            "SELECT count(*) FROM run WHERE routine = ? AND created >= ? AND id > coalesce("
+            "(SELECT id FROM run WHERE routine = ? AND created < ? ORDER BY id DESC LIMIT 1), '')"
             " AND (status IN ('queued', 'running', 'waiting')"
             " OR EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id AND status IN ('delivered', 'pending'))"
             " OR status = 'succeeded' AND silent = 0 AND NOT EXISTS (SELECT 1 FROM outbox WHERE run_id = run.id))"
         )
 
         def work(connection: sqlite3.Connection) -> int:
-            (number,) = connection.execute(query, (routine, stamp(since))).fetchone()
+            (number,) = connection.execute(query, 2 * (routine, stamp(since))).fetchone()
             return int(number)
 
         return await self._db.read(work)
@@ -79,16 +80,14 @@ SELECT name.routine FROM name JOIN run ON run.id = (SELECT max(id) FROM run WHER
 WHERE run.status <> 'succeeded'
 """
 
-_BACKWARDS = (
-    'SELECT status, "trigger", ended, detail FROM run WHERE routine = ? AND created > ? ORDER BY id DESC LIMIT ?'
-)
+_BACKWARDS = 'SELECT status, "trigger", created, ended, detail FROM run WHERE routine = ? ORDER BY id DESC LIMIT ?'
 
 
 def _streak(connection: sqlite3.Connection, routine: str, since: datetime | None) -> Streak | None:
     count, last, detail = 0, None, ""
-    values = (routine, stamp(since) if since else 0, FARTHEST)
-    for status, trigger, ended, why in connection.execute(_BACKWARDS, values):
-        if status == "succeeded":
+    farthest = stamp(since) if since else 0
+    for status, trigger, created, ended, why in connection.execute(_BACKWARDS, (routine, FARTHEST)):
+        if status == "succeeded" or created <= farthest:
             break
         if status in FAILURES and trigger not in BY_HAND:
             count += 1

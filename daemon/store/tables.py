@@ -151,9 +151,8 @@ class RunRow(Table, table=True):
     __tablename__ = "run"
     __table_args__ = (
         Index("run_routine", "routine", "id"),
-        Index("run_created", "routine", "created"),
         Index("run_status", "status", "id"),
-        Index("run_ended", "routine", "ended"),
+        Index("run_ended", "routine", "ended", **where("ended IS NOT NULL")),
     )
 
     id: str = _column(Text, primary_key=True)
