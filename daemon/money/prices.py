@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from math import inf
+from time import time
 from typing import TYPE_CHECKING, Any
 
 from daemon.errors import ConfigError
@@ -81,25 +83,27 @@ class Prices:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._addresses: dict[str, str | None] = {}
-        self._known: dict[tuple[str, str], tuple[float, Rates | None]] = {}
+        self._known: dict[tuple[str, str | None], tuple[float, Rates | None]] = {}
+        """By name and model: until when the rates hold, and the rates."""
 
     def of(self, name: str, model: str | None = None) -> Rates | None:
         """Return what a model of the provider called `name` costs, None if nobody has said; may read the disk."""
+        until, rates = self._known.get((name, model), _NEVER)
+        if time() >= until:
+            until, rates = self._said(name, model)
+            self._known[name, model] = until, rates
+        return rates
+
+    def _said(self, name: str, model: str | None) -> tuple[float, Rates | None]:
+        """Return until when a price holds, and the price."""
         settings = self._config.provider_config(name)
         if settings.price is not None:
-            return Rates.given(settings.price)
+            return inf, Rates.given(settings.price)
         if settings.kind == "offline":
-            return _FREE
+            return inf, _FREE
         model = model or settings.model
-        return self._looked_up(name, model) if model else None
-
-    def _looked_up(self, name: str, model: str) -> Rates | None:
         now = datetime.now(UTC)
-        at, rates = self._known.get((name, model), (-_FRESH, None))
-        if now.timestamp() - at >= _FRESH:
-            rates = _data(model, self._address(name), now)
-            self._known[name, model] = now.timestamp(), rates
-        return rates
+        return now.timestamp() + _FRESH, _data(model, self._address(name), now) if model else None
 
     def _address(self, name: str) -> str | None:
         """Return where a provider is reached: its vendor's own address, unless the config names another."""
@@ -114,6 +118,9 @@ class Prices:
 
     async def soon(self, name: str, model: str | None = None) -> Rates | None:
         """Return the same, off the event loop where the data have to be loaded."""
+        until, rates = self._known.get((name, model), _NEVER)
+        if time() < until:  # each call to a model asks
+            return rates
         settings = self._config.provider_config(name)
         if settings.price is not None or settings.kind == "offline" or (name, model) in self._known:
             return self.of(name, model)
@@ -153,5 +160,6 @@ def _rate(price: Any) -> Rate | None:
     return Rate(base=float(getattr(price, "base", price)))
 
 
+_NEVER = (-inf, None)
 _NOTHING = Rate(base=0.0)
 _FREE = Rates(input=_NOTHING, output=_NOTHING, cache_read=_NOTHING, cache_write=_NOTHING)

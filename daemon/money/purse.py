@@ -148,8 +148,8 @@ class Purse:
         self.journal, self.clock, self._zone, self._config = journal, clock, zone, config
         self._prices = (config(), Prices(config()))
         self._tallies: dict[tuple[_Period, str], Tally] = {}
-        self._settled = asyncio.Event()
-        """Set, and replaced, when a call has come to its end."""
+        self._settled: asyncio.Event | None = None
+        """Set when a call has come to its end; there where somebody waits for that."""
 
     @property
     def prices(self) -> Prices:
@@ -170,10 +170,12 @@ class Purse:
         whole = self._budget
         if whole.day is not None or whole.month is not None or whole.day_tokens or whole.month_tokens:
             return True
-        return any(
-            each.budget.usd is not None or each.budget.day is not None or each.budget.month is not None
-            for each in account.chain()
-        )
+        each: Account | None = account
+        while each:  # not through `chain`: this is asked before every call
+            budget, each = each.budget, each.parent
+            if budget.usd is not None or budget.day is not None or budget.month is not None:
+                return True
+        return False
 
     def counted(self, account: Account) -> bool:
         """Tell whether the tokens of the run, or of one that it is a part of, are limited."""
@@ -212,6 +214,7 @@ class Purse:
 
     async def _one_settled(self) -> None:
         """Wait until a call has come to its end, here or, as far as we are told, elsewhere."""
+        self._settled = self._settled or asyncio.Event()
         with suppress(TimeoutError):
             async with asyncio.timeout(_LOOK if self._shared else None):
                 await self._settled.wait()
@@ -228,8 +231,9 @@ class Purse:
 
     def ring(self) -> None:
         """Let those look again who wait for a call to come to its end."""
-        self._settled.set()
-        self._settled = asyncio.Event()
+        if self._settled is not None:
+            self._settled.set()
+            self._settled = None
 
     def _kept_up(self, account: Account, at: datetime) -> Iterator[Tally]:
         """Yield the sums that a call without a cap belongs to as well: a cap may come with the next reload."""

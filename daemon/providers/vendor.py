@@ -95,6 +95,7 @@ class VendorProvider(LLMProvider):
         self.capabilities = capabilities_of(self._model, capabilities, provider=self.name)
         self._vendor = _host(self.base_url, self.name)
         self._api_key, self._needs_key = api_key, needs_key
+        self._looks_like_a_key = not api_key or re.fullmatch(r"[!-~]+", api_key) is not None
         self._timeout, self._stall = timeout, stall
         self._temperature, self._max_tokens = temperature, max_tokens
         self._slots = asyncio.Semaphore(max_concurrency) if max_concurrency else nullcontext()
@@ -133,13 +134,16 @@ class VendorProvider(LLMProvider):
         question = self._question(messages, functions, temperature, kw)
         if self.capabilities.stream or (question.max_tokens or 0) > LONG:
             return await self._in_pieces(messages, functions, temperature, kw)
-        with self._signing():
+        try:
             self._check_key()
             body = self._body(question, functions)
             async with self._slots:
                 start = time.perf_counter()
                 answer = await self._sent(body)
             response = await self._looked_over(self._read(answer, question), question)
+        except ProviderError as error:
+            self._sign(error)
+            raise
         self._tell(response, start)
         return self._loosened(self._noted(response, functions), functions)
 
@@ -199,12 +203,11 @@ class VendorProvider(LLMProvider):
 
     def _signing(self) -> _Marking:
         """Put this provider's name on every error of a call, and take the key out of it."""
+        return _Marking(self._sign)
 
-        def sign(error: Exception) -> None:
-            if isinstance(error, ProviderError):
-                error.args = (self._signed(str(error)),)
-
-        return _Marking(sign)
+    def _sign(self, error: Exception) -> None:
+        if isinstance(error, ProviderError):
+            error.args = (self._signed(str(error)),)
 
     def _tell(self, response: LLMResponse, start: float) -> None:
         log.debug(
@@ -243,11 +246,11 @@ class VendorProvider(LLMProvider):
         """Send a body and hold on to what is coming back; raises Transport if nothing does."""
 
     def _check_key(self) -> None:
-        where = f"[providers.{self.name}]"
         if self._needs_key and not self._api_key:
-            raise BadKey(f"there is no key; set api_key_file or api_key_env in {where}")
-        if self._api_key and not re.fullmatch(r"[!-~]+", self._api_key):
-            raise BadKey(f"the key holds a character that no key has (a space, a line break?); check that of {where}")
+            raise BadKey(f"there is no key; set api_key_file or api_key_env in [providers.{self.name}]")
+        if not self._looks_like_a_key:
+            odd = "the key holds a character that no key has (a space, a line break?)"
+            raise BadKey(f"{odd}; check that of [providers.{self.name}]")
 
     def _body(self, question: Question, functions: Sequence[Json] | None, *, streamed: bool = False) -> bytes:
         body = jsontext.sendable({**self.wire.body(question), **(self.wire.streaming if streamed else {})})
@@ -356,21 +359,21 @@ class VendorProvider(LLMProvider):
         whole = pieces.whole()
         if whole is None:
             raise Transport("the answer broke off before its end", request_id=request_id)
-        return self._understood(whole, incoming.headers, b"", question)
+        with self._understanding(b"", request_id):
+            return self._understood(whole, Answer(200, incoming.headers, b""), request_id, question)
 
     def _read(self, answer: Answer, question: Question) -> LLMResponse:
         if answer.status != 200:
             raise faults.from_response(*answer, provider=self.name)
-        with self._understanding(answer.content, _request_id(answer.headers)):
-            return self._understood(jsontext.read(answer.content), answer.headers, answer.content, question)
+        request_id = _request_id(answer.headers)
+        with self._understanding(answer.content, request_id):
+            return self._understood(jsontext.read(answer.content), answer, request_id, question)
 
-    def _understood(self, data: Any, headers: Mapping[str, str], content: bytes, question: Question) -> LLMResponse:
-        request_id = _request_id(headers)
-        with self._understanding(content, request_id):
-            if status := _hidden_failure(data):
-                raise faults.from_response(status, headers, content or jsontext.sendable(data), provider=self.name)
-            response = self.wire.read(data, question)
-        return replace(response, request_id=request_id or data.get("id"))
+    def _understood(self, data: Any, answer: Answer, request_id: str | None, question: Question) -> LLMResponse:
+        if status := _hidden_failure(data):
+            content = answer.content or jsontext.sendable(data)
+            raise faults.from_response(status, answer.headers, content, provider=self.name)
+        return self.wire.read({**data, "id": request_id} if request_id else data, question)
 
     def _understanding(self, content: bytes, request_id: str | None) -> _Marking:
         """Turn what is wrong with the form of an answer into an error of ours."""

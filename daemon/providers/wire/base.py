@@ -151,7 +151,7 @@ def read_arguments(given: Any) -> tuple[Json, str | None]:
     if given is None or (isinstance(given, str) and not given.strip()):
         return {}, None
     try:
-        value = json.loads(given, parse_constant=_refuse) if isinstance(given, str) else given
+        value = _decode(given) if isinstance(given, str) else given
     except RecursionError:
         return {}, "the arguments are nested too deeply"
     except ValueError as error:
@@ -165,6 +165,10 @@ def _refuse(word: str) -> NoReturn:
     """Refuse NaN and Infinity, which Python reads as JSON and nobody else does."""
     message = f"{word} is not JSON"
     raise ValueError(message)
+
+
+# Made once: json.loads makes one per call.
+_decode = json.JSONDecoder(parse_constant=_refuse).decode
 
 
 def sound(text: Any) -> str:

@@ -133,6 +133,7 @@ def _read(data: Json, question: Question) -> LLMResponse:
         reasoning=sound(reasoning),
         provider_extras=extras(question, _API, [block] if said_something else []),
         model=data.get("model") or question.model,
+        request_id=data.get("id"),
     )
 
 

@@ -152,6 +152,7 @@ def _read(data: Json, question: Question) -> LLMResponse:
         reasoning=sound(_reasoning(content)),
         provider_extras=extras(question, _API, [] if refused else _replayed(content, calls)),
         model=data.get("model") or question.model,
+        request_id=data.get("id"),
     )
 
 

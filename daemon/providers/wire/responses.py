@@ -115,6 +115,7 @@ def _read(data: Json, question: Question) -> LLMResponse:
         reasoning=sound(_reasoning(output)),
         provider_extras=extras(question, _API, blocks),
         model=data.get("model") or question.model,
+        request_id=data.get("id"),
     )
 
 
