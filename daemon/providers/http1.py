@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 # Long enough for any server's cookies; what is longer is no head of an answer.
 _LONGEST_HEAD = 64 * 1024
 _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
-_STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\x00]*)?")
-_NAME = re.compile(rb"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
+_STATUS = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\x00]*)?")
+_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?", re.DOTALL)
+_SPACE = " \t"  # and no other: `strip` alone would take what is a character of the value
 _LENGTH = re.compile(r"[0-9]{1,18}")
 _BODILESS = (204, 304)
 
@@ -30,8 +31,7 @@ class Answer:
 
     def __init__(self) -> None:
         self.status = 0
-        self.fields: list[tuple[bytes, bytes]] = []
-        """The header fields as they came, in order."""
+        self._fields: list[tuple[str, str]] = []
         self.headers: Mapping[str, str] = {}
         """The same by lower-case name; of several with one name the values are joined by commas."""
         self.head = False
@@ -43,6 +43,11 @@ class Answer:
         self._body: list[bytes] = []
         self._left = 0
         self._lasting = False
+
+    @property
+    def fields(self) -> list[tuple[bytes, bytes]]:
+        """The header fields as they came, in order."""
+        return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self._fields]
 
     @property
     def reusable(self) -> bool:
@@ -78,7 +83,7 @@ class Answer:
             if len(self._raw) > _LONGEST_HEAD or not b"HTTP/1.".startswith(bytes(self._raw[:7])):
                 raise Malformed("the server does not speak HTTP")
             return False
-        first, *lines = bytes(self._raw[: end.start()]).replace(b"\r\n", b"\n").split(b"\n")
+        first, *lines = self._raw[: end.start()].decode("latin-1").replace("\r\n", "\n").split("\n")
         del self._raw[: end.end()]
         found = _STATUS.fullmatch(first)
         if found is None:
@@ -88,16 +93,16 @@ class Answer:
             raise Malformed("the server switched to another protocol unasked")
         if status > 199:  # before it there may be interim ones
             self.status, self.head = status, True
-            self.fields = _fields(lines)
-            self._frame(old=found[1] == b"0")
+            self._fields = _fields(lines)
+            self._frame(old=found[1] == "0")
         return True
 
     def _frame(self, *, old: bool) -> None:
         """Find out where the body ends."""
         headers: dict[str, str] = {}
-        for raw, value in self.fields:
-            name, text = raw.decode("ascii").lower(), value.decode("latin-1")
-            headers[name] = f"{headers[name]}, {text}" if name in headers else text
+        for given, value in self._fields:
+            name = given.lower()
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
         self.headers = headers
         self._lasting = not old and "close" not in headers.get("connection", "").lower()
         coding, length = headers.get("transfer-encoding", "").lower(), headers.get("content-length")
@@ -174,15 +179,15 @@ class Answer:
         return line
 
 
-def _fields(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
-    fields: list[tuple[bytes, bytes]] = []
+def _fields(lines: list[str]) -> list[tuple[str, str]]:
+    fields: list[tuple[str, str]] = []
     for line in lines:
-        if line[:1] in (b" ", b"\t") and fields:  # an old way to go on in the next line
+        if line[:1] in (" ", "\t") and fields:  # an old way to go on in the next line
             name, value = fields.pop()
-            fields.append((name, b"%s %s" % (value, line.strip(b" \t"))))
+            fields.append((name, f"{value} {line.strip(_SPACE)}"))
             continue
-        name, colon, value = line.partition(b":")
-        if not colon or not _NAME.fullmatch(name) or b"\0" in value or b"\r" in value:
+        name, colon, value = line.partition(":")
+        if not colon or not _NAME.fullmatch(name) or "\0" in value or "\r" in value:
             raise Malformed("a header of the answer is no header")
-        fields.append((name, value.strip(b" \t")))
+        fields.append((name, value.strip(_SPACE)))
     return fields
