@@ -18,7 +18,8 @@ PIECE_CHARACTERS = 800
 TEXT_CHARACTERS = 20_000
 # Below this a text says little by itself ("Yes, both."): it repeats only what follows the same text.
 _SAYS_LITTLE = 40
-_SENTENCE_END = re.compile(r"(?<=[。！？；\n])|(?<=[.!?;])\s")
+# All until behind the last end of a sentence: found from the back, where it is near.
+_SENTENCES = re.compile(r".*(?:(?<=[。！？；\n])|(?<=[.!?;])\s)", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,8 +84,8 @@ def split(text: str, limit: int = PIECE_CHARACTERS) -> list[str]:
     parts: list[str] = []
     rest = text.strip()
     while len(rest) > limit:
-        ends = [found.end() for found in _SENTENCE_END.finditer(rest, 0, limit)]
-        cut = ends[-1] if ends and ends[-1] > limit // 2 else rest.rfind(" ", limit // 2, limit) + 1 or limit
+        found = _SENTENCES.match(rest, limit // 2, limit)
+        cut = found.end() if found and found.end() > limit // 2 else rest.rfind(" ", limit // 2, limit) + 1 or limit
         parts.append(rest[:cut].rstrip())
         rest = rest[cut:].lstrip()
     return [part for part in (*parts, rest) if part]

@@ -6,6 +6,7 @@ Functions of a connection, to be handed to the writer; every one is a whole that
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -64,19 +65,21 @@ def put_item(
     indexed: bool = True,
 ) -> None:
     """Keep a text under a key, in place of what was there; who created the key first is not forgotten."""
-    old = item(connection, key)
-    if old is not None:
-        _leave_index(connection, old)
-    (id_,) = connection.execute(
+    row = connection.execute(
         "INSERT INTO memory_item (key, category, run_id, tainted, created, updated, text, indexed)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (key) DO UPDATE SET category = excluded.category, run_id = excluded.run_id,"
-        " tainted = excluded.tainted, updated = excluded.updated, text = excluded.text, indexed = excluded.indexed"
-        " RETURNING id",
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING RETURNING id",
         (key, category, run, int(tainted), now, now, text, int(indexed)),
     ).fetchone()
+    old = item(connection, key) if row is None else None  # most are new
+    if old is not None:
+        _leave_index(connection, old)
+        row = connection.execute(
+            "UPDATE memory_item SET category = ?, run_id = ?, tainted = ?, updated = ?, text = ?, indexed = ?"
+            " WHERE key = ? RETURNING id",
+            (category, run, int(tainted), now, text, int(indexed), key),
+        ).fetchone()
     if indexed:
-        index.add_item(connection, id_, key, text, now)
+        index.add_item(connection, row[0], key, text, now)
 
 
 def _leave_index(connection: sqlite3.Connection, old: Item) -> None:
@@ -129,33 +132,55 @@ def put_run(
     What a routine says again would flood every answer, so that only one of the texts is in the index: the last one, or
     of several on one day the first, as to move it there costs more than all the rest that is done for a run.
     """
-    drop_run(connection, run)
-    (owner,) = connection.execute(
-        "INSERT INTO memory_run (run_id, routine, goal, status, started, ended) VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
-        (run, routine, goal, status, started, ended),
-    ).fetchone()
-    first: dict[int, int] = {}
-    old: dict[int, int] = {}
-    for piece in pieces:
-        said = connection.execute(_SAID, (piece.digest, owner)).fetchall()
-        today = next((id_ for id_, at in said if at // _DAY == piece.at // _DAY), None)
-        # one by one: the ids of a run have to follow each other, and RETURNING takes one row at a time
-        (id_,) = connection.execute(
-            "INSERT INTO memory_segment"
-            " (memory_run, iteration, segment, part, type, at, who, asks, tainted, digest, text, superseded)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
-            (owner, *piece, today),
-        ).fetchone()
-        if today is None:
-            heir = first.setdefault(piece.digest, id_)
-            old |= {id_: heir for id_, _ in said}
-    _supersede(connection, old)
-    if first:
+    about = (run, routine, goal, status, started, ended)
+    row = connection.execute(_RUN, about).fetchone()
+    if row is None:
+        drop_run(connection, run)
+        row = connection.execute(_RUN, about).fetchone()
+    (owner,) = row
+    said = _said(connection, {piece.digest for piece in pieces})
+    today = [next((id_ for id_, at in said[piece.digest] if at // _DAY == piece.at // _DAY), None) for piece in pieces]
+    connection.executemany(_SEGMENT, [(owner, *piece, heir) for piece, heir in zip(pieces, today, strict=True)])
+    if None in today:
+        heirs: dict[int, int] = {}
+        for id_, digest in connection.execute(_FRESH, (owner,)):
+            heirs.setdefault(digest, id_)
+        _supersede(connection, {id_: heir for digest, heir in heirs.items() for id_, _ in said[digest]})
         index.add_run(connection, owner)
 
 
 _DAY = 86_400_000_000  # microseconds
-_SAID = "SELECT id, at FROM memory_segment WHERE digest = ? AND superseded IS NULL AND memory_run != ?"
+_RUN = (
+    "INSERT INTO memory_run (run_id, routine, goal, status, started, ended) VALUES (?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (run_id) DO NOTHING RETURNING id"
+)
+# Row by row, as the ids of a run have to follow each other.
+_SEGMENT = (
+    "INSERT INTO memory_segment"
+    " (memory_run, iteration, segment, part, type, at, who, asks, tainted, digest, text, superseded)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_FRESH = "SELECT id, digest FROM memory_segment WHERE memory_run = ? AND superseded IS NULL ORDER BY id"
+
+
+def _said(connection: sqlite3.Connection, digests: Iterable[int]) -> defaultdict[int, list[tuple[int, int]]]:
+    """Return by digest which texts in the index say so, the first said first, and when they were said."""
+    wanted = list(digests)
+    said: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for begin in range(0, len(wanted), _AT_ONCE):
+        some = wanted[begin : begin + _AT_ONCE]
+        some += some[:1] * ((1 << (len(some) - 1).bit_length()) - len(some))  # else each length is a new statement
+        found = connection.execute(
+            "SELECT digest, id, at FROM memory_segment WHERE superseded IS NULL"  # noqa: S608  marks only
+            f" AND digest IN ({', '.join('?' * len(some))}) ORDER BY id",
+            some,
+        )
+        for digest, id_, at in found:
+            said[digest].append((id_, at))
+    return said
+
+
+_AT_ONCE = 64
 
 
 def _supersede(connection: sqlite3.Connection, old: Mapping[int, int]) -> None:
@@ -185,7 +210,7 @@ def drop_run(connection: sqlite3.Connection, run: str) -> bool:
     # of those that said the same, the last one stands for them from now on
     freed = connection.execute(
         "SELECT max(o.id), n.id FROM memory_segment o JOIN memory_segment n ON n.id = o.superseded"
-        " WHERE n.memory_run = ? GROUP BY n.id",
+        " WHERE n.memory_run = ? AND o.memory_run != n.memory_run GROUP BY n.id",
         row,
     ).fetchall()
     connection.executemany(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
@@ -97,6 +97,20 @@ async def test_of_what_is_said_again_on_one_day_the_first_stands_for_all(library
         library.clock.turn(hours=1)
         await library.run(run, report)
     for gone, left in (("", "01A"), ("01A", "01C"), ("01B", "01C")):
+        await library.db.write(partial(rows.drop_run, run=gone))
+        (chunk,) = await library.memory.retrieve("backups")
+        assert chunk.anchor.run_id == left
+        assert await library.indexed() == 1
+
+
+async def test_a_run_that_says_the_same_before_and_after_midnight_can_be_dropped(library: Library) -> None:
+    report = "All backups are complete and every disk is healthy."
+    await library.run("01A", report)
+    library.clock.now = datetime(2026, 3, 3, 23, 58, tzinfo=UTC)
+    await library.run("01B", report)
+    library.clock.turn(minutes=1)
+    await library.run("01C", report, report)
+    for gone, left in (("", "01C"), ("01B", "01C"), ("01C", "01A")):
         await library.db.write(partial(rows.drop_run, run=gone))
         (chunk,) = await library.memory.retrieve("backups")
         assert chunk.anchor.run_id == left
