@@ -63,7 +63,9 @@ def open_writer(path: Path, migrations: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = NORMAL")
         # What is deleted is overwritten: Debian's SQLite does so by itself, others have to be told.
         connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("PRAGMA journal_size_limit = 16777216")  # a WAL that grew in a rush is cut back to 16 MiB
+        # Every 16 MiB: a page that is written again and again, as most are, is copied over once for all that.
+        connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        connection.execute("PRAGMA journal_size_limit = 16777216")  # a WAL that grew in a rush is cut back to that
         check_modules({name for (name,) in connection.execute("SELECT name FROM pragma_module_list")})
         migrate(connection, path, migrations)
     except sqlite3.Error as error:

@@ -141,15 +141,22 @@ class Slots(Part):
         """
         now = self._clock()
         hashes = [fingerprint(claim.definition) for claim in claims]
+        # What is due together has mostly one moment, the same object. And told apart as objects: in the hour that the
+        # clock shows twice, Python takes the two moments for equal.
+        moments = {id(claim.slot): claim.slot for claim in claims}
+        instants = {place: utc(slot) for place, slot in moments.items()}
+        stamps = {place: stamp(slot) for place, slot in instants.items()}
+        slots = [stamps[id(claim.slot)] for claim in claims]
 
         def work(connection: sqlite3.Connection) -> list[Run | None]:
             _keep(connection, {hash_: claim.definition for hash_, claim in zip(hashes, claims, strict=True)})
-            taken = _taken(connection, claims)
+            taken = _taken(connection, claims, slots)
             runs = [
-                None if number in taken else _run_of(id_, claim, hashes[number], now)
+                None if number in taken else _run_of(id_, claim, instants[id(claim.slot)], hashes[number], now)
                 for number, (claim, id_) in enumerate(zip(claims, new_ids(len(claims)), strict=True))
             ]
-            _write(connection, [(claim, run) for claim, run in zip(claims, runs, strict=True) if run], stamp(now))
+            opened = [(claim, run, slot) for claim, run, slot in zip(claims, runs, slots, strict=True) if run]
+            _write(connection, opened, stamp(now))
             return runs
 
         return await self._db.write(work, durable=True)
@@ -183,13 +190,13 @@ def _states(connection: sqlite3.Connection) -> dict[str, RoutineState]:
     }
 
 
-def _run_of(id_: str, claim: Claim, definition: str, now: datetime) -> Run:
+def _run_of(id_: str, claim: Claim, slot: datetime, definition: str, now: datetime) -> Run:
     return Run(
         id=id_,
         routine=claim.routine,
         definition=definition,
         trigger=claim.trigger,
-        slot=utc(claim.slot),
+        slot=slot,
         event=claim.event,
         created=now,
         not_before=claim.not_before,
@@ -199,18 +206,20 @@ def _run_of(id_: str, claim: Claim, definition: str, now: datetime) -> Run:
 
 def _keep(connection: sqlite3.Connection, definitions: Mapping[str, str]) -> None:
     """Write down those of these definitions, by their names, that are new: mostly none is."""
-    new, hashes = dict(definitions), list(definitions)
+    hashes = list(definitions)
     for start in range(0, len(hashes), TOGETHER):
         some = hashes[start : start + TOGETHER]
-        known = f"SELECT hash FROM definition WHERE hash IN ({', '.join('?' * len(some))})"
-        for (hash_,) in connection.execute(known, some):
-            del new[hash_]
-    _insert(connection, "definition (hash, body)", [*new.items()], "ON CONFLICT DO NOTHING")
+        known = f"FROM definition WHERE hash IN ({', '.join('?' * len(some))})"
+        # counted first: for each row that is fetched the loop is asked for the interpreter
+        if connection.execute(f"SELECT count(*) {known}", some).fetchone() == (len(some),):
+            continue
+        there = {hash_ for (hash_,) in connection.execute(f"SELECT hash {known}", some)}
+        new = [(hash_, definitions[hash_]) for hash_ in some if hash_ not in there]
+        _insert(connection, "definition (hash, body)", new, "ON CONFLICT DO NOTHING")
 
 
-def _write(connection: sqlite3.Connection, opened: Sequence[tuple[Claim, Run]], now: int) -> None:
+def _write(connection: sqlite3.Connection, opened: Sequence[tuple[Claim, Run, int]], now: int) -> None:
     # `.value`, as everywhere where it is done often: sqlite3 takes four times as long to bind a member of an enum
-    slots = [stamp(run.slot) for _, run in opened]
     _insert(
         connection,
         'run (id, routine, definition, "trigger", slot, event, status, created, not_before, goal)',
@@ -219,7 +228,7 @@ def _write(connection: sqlite3.Connection, opened: Sequence[tuple[Claim, Run]], 
                 *(run.id, run.routine, run.definition, run.trigger, slot, run.event, run.status.value, now),
                 *(stamp_or_none(run.not_before), run.goal),
             )
-            for (_, run), slot in zip(opened, slots, strict=True)
+            for _, run, slot in opened
         ],
     )
     _insert(
@@ -227,18 +236,18 @@ def _write(connection: sqlite3.Connection, opened: Sequence[tuple[Claim, Run]], 
         "slot (routine, first, last, event, outcome, reason, run_id, lateness)",
         [
             (claim.routine, slot, slot, claim.event, claim.outcome.value, claim.reason, run.id, claim.lateness)
-            for (claim, run), slot in zip(opened, slots, strict=True)
+            for claim, run, slot in opened
         ],
     )
     _insert(
         connection,
         "input (run_id, body)",
-        [(run.id, deflate(encode(claim.input))) for claim, run in opened if claim.input is not None],
+        [(run.id, deflate(encode(claim.input))) for claim, run, _ in opened if claim.input is not None],
     )
     _insert(
         connection,
         "seen (routine, path, version, at)",
-        [(claim.routine, path, version, now) for claim, _ in opened for path, version in claim.files],
+        [(claim.routine, path, version, now) for claim, _, _ in opened for path, version in claim.files],
         "ON CONFLICT DO NOTHING",
     )
 
@@ -264,18 +273,18 @@ SELECT number FROM claim WHERE slot <= (
 """
 
 
-def _taken(connection: sqlite3.Connection, claims: Sequence[Claim]) -> set[int]:
+def _taken(connection: sqlite3.Connection, claims: Sequence[Claim], slots: Sequence[int]) -> set[int]:
     """Return the places of those claims whose slot or event somebody has, or that would be one run too many."""
-    taken, seen = set[int](), set[tuple[str, str | datetime]]()
+    taken, seen = set[int](), set[tuple[str, str | int]]()
     asked: list[int | str] = []
-    for number, claim in enumerate(claims):
-        key = (claim.routine, claim.event or claim.slot)
+    for number, (claim, slot) in enumerate(zip(claims, slots, strict=True)):
+        key = (claim.routine, claim.event or slot)
         if key in seen:
             taken.add(number)
             continue
         seen.add(key)
         if claim.event is None:
-            asked += (number, claim.routine, stamp(claim.slot))
+            asked += (number, claim.routine, slot)
         elif connection.execute(_OF_EVENT, (claim.routine, claim.event)).fetchone():
             taken.add(number)
         if claim.beside is not None and connection.execute(_TOO_MANY, (claim.routine, claim.beside)).fetchone():

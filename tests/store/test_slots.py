@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from math import ceil, floor
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -117,6 +119,15 @@ async def test_a_run_starts_queued_with_what_its_claim_says(ledger: Ledger) -> N
 async def test_the_same_moment_is_a_slot_of_every_routine(ledger: Ledger) -> None:
     runs = await ledger.journal.open_slots([ledger.claim("a"), ledger.claim("b")])
     assert [run.routine for run in runs if run] == ["a", "b"]
+
+
+async def test_the_hour_that_the_clock_shows_twice_has_two_slots(ledger: Ledger) -> None:
+    first = datetime(2025, 10, 26, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    second = first.replace(fold=1)
+    claims = [replace(ledger.claim(name), slot=slot) for name in ("a", "b") for slot in (first, second)]
+    runs = await ledger.journal.open_slots(claims)
+    assert [run.slot for run in runs if run] == 2 * [first.astimezone(UTC), second.astimezone(UTC)]
+    assert await ledger.journal.open_slots(claims) == [None] * 4
 
 
 async def test_an_event_is_unique_by_its_id_and_not_by_its_moment(ledger: Ledger) -> None:
