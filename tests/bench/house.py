@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import signal
@@ -144,6 +145,7 @@ async def opened(config: str, clock: Calendar) -> AsyncIterator[Any]:
     )
     async with App.open(place, clock=clock) as app:
         await app.engine.start(load_folder(place.config.routines_path))
+        gc.freeze()  # and so does it once all is read
         yield app
         await app.engine.stop()
 
