@@ -113,6 +113,7 @@ def any_of(terms: Iterable[str]) -> str:
     return " OR ".join(f'"{term}"' for term in terms)
 
 
+@lru_cache(maxsize=64)  # few speak, and they speak often
 def words(text: str) -> frozenset[str]:
     """Return the words of a name, comparable with those of a question."""
     text = _normal(text).lower()
