@@ -11,11 +11,13 @@ import logging
 import random
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any, TypeVar
 
 import pytest
 import structlog
@@ -24,9 +26,11 @@ from hypothesis import strategies as st
 
 from daemon.models import Run
 from tests.crash.checks import Outcome, check, interruptible, outcome
-from tests.crash.moments import Moment, Place, life
+from tests.crash.moments import Moment, Place, life, overtaken
 from tests.crash.process import SLOT, settle, world_in
 from tests.crash.world import AGAIN, ONCE, REFUSED, SUBAGENT, Script, Turn, World
+
+T = TypeVar("T")
 
 
 class Crashes:
@@ -34,11 +38,10 @@ class Crashes:
 
     def __init__(self, runner: asyncio.Runner, place: Place) -> None:
         self._runner, self._place = runner, place
-        self.deaths = 0
+        self.deaths = self.pauses = 0
 
     def live(self, world: World, **how) -> tuple[Run, list[Moment]]:
-        # not by the runner: what it does about Ctrl-C takes as long as a life
-        return self._runner.get_loop().run_until_complete(life(world, self._place.settings, **how))
+        return self._now(life(world, self._place.settings, **how))
 
     def undisturbed(self, script: Script, **how) -> tuple[Outcome, list[Moment]]:
         """Return what a run comes to that nothing happens to, and the moments of its life."""
@@ -63,6 +66,20 @@ class Crashes:
             for later in self.after(moment, expected, further):
                 self.after(later, expected, died=[moment])
 
+    def overtaken(self, script: Script, *, lot: random.Random) -> None:
+        """Stop a process before each of its commits, and let it go on when another has taken over."""
+        expected, _ = self.undisturbed(script)
+        for stops_at in count():
+            wakes_at = lot.choice([2, 3, 4, lot.randrange(5, 15)])
+            world = world_in(self._place.new(), self._place.settings, script)
+            where = f"stopped before write {stops_at}, woke at {wakes_at} of the other"
+            with self._told(world, where):
+                run = self._now(overtaken(world, self._place.settings, stops_at=stops_at, wakes_at=wakes_at))
+                if run is None:
+                    break
+                self.pauses += 1
+                check(world, run, expected, deaths=2)
+
     def after(
         self, moment: Moment, expected: Outcome, further: int | None = None, *, died: Sequence[Moment] = ()
     ) -> list[Moment]:
@@ -70,22 +87,32 @@ class Crashes:
         died = [*died, moment]
         self.deaths += 1
         world = self._place.after(moment)
-        try:
+        with self._told(world, f"died {', then '.join(each.where for each in died)}"):
             under_way = interruptible(world)
             run, later = self.live(world, wanted=None if further is None else further.__eq__)
             check(world, run, expected, deaths=len(died), interrupted=under_way | moment.interrupted)
-        except BaseException as error:
-            error.add_note(f"{world.script}\ndied {', then '.join(each.where for each in died)}")
-            raise
-        finally:
-            self._forget(world)
         for each in later:
             each.interrupted = under_way | moment.interrupted
         return list(later)
 
+    @contextmanager
+    def _told(self, world: World, where: str) -> Iterator[None]:
+        """Say in which world something was wrong, and forget it."""
+        try:
+            yield
+        except BaseException as error:
+            error.add_note(f"{world.script}\n{where}")
+            raise
+        finally:
+            self._forget(world)
+
     def _forget(self, world: World) -> None:
         world.close()
         shutil.rmtree(world.folder)
+
+    def _now(self, work: Coroutine[Any, Any, T]) -> T:
+        # not by the runner: what it does about Ctrl-C takes as long as a life
+        return self._runner.get_loop().run_until_complete(work)
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +218,12 @@ def test_a_crash_before_in_and_after_each_commit_of_a_run_with_all_kinds_of_step
             crashes.after(half, expected)
             torn += 1
     assert torn > 15
+
+
+@settings(seldom, max_examples=6)
+@given(turns=turns("act act redo look sign subagent", 2), lot=lots)
+def test_a_process_that_was_only_paused_writes_and_starts_nothing_more(crashes, turns, lot):
+    crashes.overtaken(Script(turns), lot=lot)
 
 
 @pytest.mark.soak

@@ -69,9 +69,13 @@ class Witness:
     """Which commits are looked at, by their number."""
     rides: bool = True
     """Whether what nobody waits for waits for company, as it does in truth, or each work has a commit of its own."""
+    shared: bool = False
+    stops_at: int | None = None
+    """The commit before which the process stands still until it may go on."""
     moments: list[Moment] = field(default_factory=list)
     writes: int = 0
-    shared = False
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    may_go_on: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.path = self.inner.path
@@ -128,6 +132,9 @@ class Witness:
                 for _ in range(TURNS):
                     await asyncio.sleep(0)
                 self._look("before", number)
+            if number == self.stops_at:
+                self.stopped.set()
+                await self.may_go_on.wait()
             done = [self.inner.submit(work, durable=durable) for work, durable, _ in batch]
             await asyncio.wait(done)
             if looked_at:
@@ -167,12 +174,61 @@ async def life(
         async with asyncio.timeout(LONGEST):
             run = await process.work()
     finally:
-        rest = asyncio.all_tasks() - {asyncio.current_task(), witness and witness.at_work}
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
-        await (witness or database).close()
+        await _put_away(witness or database)
     return run, witness.moments if witness else ()
+
+
+async def _put_away(*databases: Any) -> None:
+    """Let nothing of a process be left but what it has submitted."""
+    at_work = {each.at_work for each in databases if isinstance(each, Witness)}
+    rest = asyncio.all_tasks() - {asyncio.current_task(), *at_work}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
+    for each in databases:
+        await each.close()
+
+
+async def overtaken(world: World, settings: Settings, *, stops_at: int, wakes_at: int) -> Run | None:
+    """Live in a world with a process that stands still before one of its commits, and is taken for dead by another.
+
+    It goes on when that one has come to its own commit `wakes_at`, which waits for what becomes of it. None if it is
+    done before it comes to a standstill.
+    """
+    async with asyncio.timeout(LONGEST):
+        paused = Witness(await Database.open(world.file), world, _never, shared=True, stops_at=stops_at)
+        heir = Witness(await Database.open(world.file), world, _never, shared=True, stops_at=wakes_at)
+        try:
+            one = Process(world, settings, paused)
+            life = asyncio.ensure_future(one.work())
+            if not await _either(life, paused.stopped):
+                return None
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            other = asyncio.ensure_future(Process(world, settings, heir, seat=1).work())
+            await _either(other, heir.stopped)
+            paused.may_go_on.set()
+            await paused.settled()
+            await one.executor.idle()
+            heir.may_go_on.set()
+            await life
+            return await other
+        finally:
+            paused.may_go_on.set()
+            heir.may_go_on.set()
+            await _put_away(paused, heir)
+
+
+async def _either(work: asyncio.Future[Any], stopped: asyncio.Event) -> bool:
+    """Wait until a process is done or stands still; tell whether it does."""
+    waiting = asyncio.ensure_future(stopped.wait())
+    await asyncio.wait((work, waiting), return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    return stopped.is_set()
+
+
+def _never(_number: int) -> bool:
+    return False
 
 
 class Place:

@@ -33,6 +33,7 @@ from daemon.routines import Routine
 from daemon.run import live
 from daemon.skills import Shelf
 from daemon.store import Claim, Database, Journal
+from daemon.store.runs import LEASE
 from daemon.talk import Talk, routine_of
 from daemon.timer import SleepTimer
 from daemon.tools.subagent import SUBAGENT
@@ -61,6 +62,7 @@ WORK: Json = {
         "memory": "recall+store",
         "retry": {"attempts": 50, "backoff": timedelta(milliseconds=1), "max": timedelta(milliseconds=1)},
         "max_iterations": 50,
+        "tool_retry_delay": timedelta(milliseconds=1),
     },
     "gather": [{"name": "first", "tool": "look", "args": {"n": 77}}],
     "deliver": [{"to": "alpha"}, {"to": "beta"}],
@@ -87,12 +89,15 @@ class Settings:
     policy: Policy
     routines: dict[str, Routine]
     template: Path
-    process: list[Process] = field(default_factory=list)
-    """The one that lives now."""
+    seats: dict[int, Process] = field(default_factory=dict)
+    """The processes that live now."""
+    _registries: dict[int, FunctionRegistry] = field(default_factory=dict)
 
-    @cached_property
-    def registry(self) -> FunctionRegistry:
-        return tools(lambda: self.process[-1].world, lambda: self.process[-1].delegation)
+    def tools_at(self, seat: int) -> FunctionRegistry:
+        """Return the tools of whoever sits there; made once, as what they take is read from their signatures."""
+        if seat not in self._registries:
+            self._registries[seat] = tools(lambda: self.seats[seat].world, lambda: self.seats[seat].delegation)
+        return self._registries[seat]
 
 
 async def settle(folder: Path) -> Settings:
@@ -137,11 +142,16 @@ class Process:
     traces = None
     outbox: Outbox
 
-    def __init__(self, world: World, settings: Settings, database: Any, *, slot: datetime = SLOT) -> None:
+    def __init__(
+        self, world: World, settings: Settings, database: Any, *, slot: datetime = SLOT, seat: int = 0
+    ) -> None:
+        self.alone = not database.shared
         self.world, self.config, self.policy, self.slot = world, settings.config, settings.policy, slot
         self.routine = settings.routines[world.script.routine]
         self.clock, self.secrets, self.events = Clock(), Secrets(), Events()
-        self.journal = Journal(database, clock=self.clock.now)
+        # whoever shares the journal is taken for dead as soon as it says nothing
+        lease = LEASE if self.alone else timedelta(0)
+        self.journal = Journal(database, clock=self.clock.now, lease=lease)
         self.memory = Memory(database, clock=self.clock.now)
         self.ladder = SimpleNamespace(sandbox=self._sandbox, known=None)
         self.people = People(world, self.do)
@@ -149,8 +159,8 @@ class Process:
         self.providers = SimpleNamespace(chain=lambda routine: [Oracle(world, self.people, name) for name in names])
         self.outages = SimpleNamespace(failed=lambda provider, reason: None)
         self.purse = Purse(self.journal, clock=self.clock, zone=lambda: self.zone, config=lambda: self.config)
-        settings.process[:] = [self]
-        self.registry = settings.registry
+        settings.seats[seat] = self
+        self.registry = settings.tools_at(seat)
         self.servers = Servers({}, self.registry, secret=lambda name: None)
         self.targets = SimpleNamespace()
         self.outbox = Outbox(journal=self.journal, channel=lambda target: Channel(world, target), clock=self.clock)
@@ -217,9 +227,10 @@ class Process:
             elif run.status is Status.WAITING:
                 for asked in await journal.approvals(run=run.id):
                     if asked.status == "pending":
-                        with suppress(StoreFull):  # whoever is told that asks again
+                        # whoever is told that the disk is full asks again; somebody else may have answered already
+                        with suppress(StoreFull, Refused):
                             await self._decide(asked.id)
-            elif run.status is Status.RUNNING and (await journal.get(run.id)).status is run.status:
+            elif self.alone and run.status is Status.RUNNING and (await journal.get(run.id)).status is run.status:
                 raise AssertionError("a run that has not ended is lived by nobody")
             else:
                 await asyncio.sleep(0.0005)
