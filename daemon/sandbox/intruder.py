@@ -86,15 +86,30 @@ def _try(what: dict[str, list[Callable[[], object]]]) -> Iterator[str]:
             yield f"{name}\t{number}"
 
 
+PATIENCE = 20.0  # seconds: how many tasks we may have counts those of the whole user, who may start many just now
+
+
+def _forked() -> int:
+    """Fork, as soon as there is room for one more."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return os.fork()
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+
+
 def hide() -> None:
     """Leave a process behind that no kill of our group or session reaches."""
     reading, writing = os.pipe()
-    if os.fork():
+    if _forked():
         os.close(writing)
         os.read(reading, 1)  # it has hidden itself
         return
     os.setsid()
-    if os.fork():
+    if _forked():
         os._exit(0)
     os.write(1, b"hidden\n")
     os.write(writing, b".")

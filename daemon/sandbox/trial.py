@@ -7,6 +7,8 @@ it says and what has happened outside must agree that nothing has.
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
 import secrets
 import shutil
@@ -37,6 +39,8 @@ BWRAP = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
 _LIMITS = Limits(seconds=10, memory=256 << 20)
 # Far more than it takes: what is found holds for as long as the daemon lives, and a machine that boots is busy.
 _SECONDS = 60.0
+# The limit on processes counts those of the whole user: while many are started, a program gets none for a moment.
+_PAUSES = (0.1, 0.5, 2.0, 5.0)  # seconds
 
 
 async def choose(mode: Mode, folder: Path, user: User | None = None, *, bwrap: Sequence[str] = BWRAP) -> Sandbox:
@@ -46,7 +50,7 @@ async def choose(mode: Mode, folder: Path, user: User | None = None, *, bwrap: S
     missing: list[str] = []
     for candidate in _candidates(user, bwrap, missing):
         try:
-            probes = await examine(candidate, folder)
+            probes = await _examined(candidate, folder)
         except OSError as error:
             missing.append(f"{candidate.level}: could not be tried: {error.strerror or error}")
             continue
@@ -55,6 +59,18 @@ async def choose(mode: Mode, folder: Path, user: User | None = None, *, bwrap: S
             return replace(candidate, probes=probes, missing=tuple(missing))
         missing.append(f"{candidate.level}: a program could {broken[0].name}: {broken[0].found}")
     return Sandbox(level="profiles", missing=tuple(missing), user=user)
+
+
+async def _examined(candidate: Sandbox, folder: Path) -> tuple[Probe, ...]:
+    """Examine a rung, again where it only lacked room for one more process; OSError."""
+    for pause in _PAUSES:
+        try:
+            return await examine(candidate, folder)
+        except OSError as error:
+            if error.errno != errno.EAGAIN and os.strerror(errno.EAGAIN) not in str(error):
+                raise
+        await asyncio.sleep(pause)
+    return await examine(candidate, folder)
 
 
 def _candidates(user: User | None, bwrap: Sequence[str], missing: list[str]) -> Iterator[Sandbox]:

@@ -9,6 +9,7 @@ from daemon.sandbox import Ladder, Sandbox, User, confine
 from daemon.sandbox.trial import PROBES, choose, examine
 from tests.sandbox.conftest import NOT_THERE
 
+CLAIMING = 'while [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n'
 LEVELS = ("bubblewrap", "landlock", "profiles")
 
 
@@ -36,10 +37,23 @@ async def test_without_bubblewrap_the_next_rung_is_taken(tmp_path: Path, user: U
 
 async def test_a_program_that_only_claims_to_confine_is_found_out(tmp_path: Path, user: User | None) -> None:
     fake = tmp_path / "bwrap"
-    fake.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n')
+    fake.write_text(f"#!/bin/sh\n{CLAIMING}")
     fake.chmod(0o755)
     found = await choose("prefer", tmp_path, user, bwrap=[str(fake)])
     assert found.level != "bubblewrap"
+    assert found.missing[0].startswith("bubblewrap: a program could write outside")
+
+
+async def test_a_rung_that_only_lacked_room_for_a_process_is_tried_again(tmp_path: Path, user: User | None) -> None:
+    turns = tmp_path / "turns"
+    for folder in (turns, turns / "first"):
+        folder.mkdir()
+        folder.chmod(0o777)
+    fake = tmp_path / "bwrap"
+    busy = "echo 'bwrap: Creating new namespace failed: Resource temporarily unavailable' >&2; exit 1"
+    fake.write_text(f"#!/bin/sh\nrmdir {turns}/first 2>/dev/null && {{ {busy}; }}\n{CLAIMING}")
+    fake.chmod(0o755)
+    found = await choose("prefer", tmp_path, user, bwrap=[str(fake)])
     assert found.missing[0].startswith("bubblewrap: a program could write outside")
 
 
