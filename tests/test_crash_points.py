@@ -221,9 +221,9 @@ def test_a_crash_before_in_and_after_each_commit_of_a_run_with_all_kinds_of_step
 
 
 @settings(seldom, max_examples=6)
-@given(turns=turns("act act redo look sign subagent", 2), lot=lots)
-def test_a_process_that_was_only_paused_writes_and_starts_nothing_more(crashes, turns, lot):
-    crashes.overtaken(Script(turns), lot=lot)
+@given(turns=turns("act act redo look sign subagent", 2), busy=st.none() | st.integers(0, 1), lot=lots)
+def test_a_process_that_was_only_paused_writes_and_starts_nothing_more(crashes, turns, busy, lot):
+    crashes.overtaken(Script(turns, busy=() if busy is None else [(busy, 4)]), lot=lot)
 
 
 @pytest.mark.soak
