@@ -15,7 +15,7 @@ almanac.py      what routines mean on this machine; needs.py which machines have
 ledger.py       slots settled and claimed in the journal, each once
 occasions.py    what else starts a run: a person, a file, a webhook, the end of another
 hindrances.py   what keeps a slot from starting
-patience.py     routines that keep failing; outages.py models that do not answer
+patience.py     routines that keep failing; outages.py models that do not answer; shortage.py a full disk
 arrivals.py     files and ends heard of, answered when there is time
 engine.py       the alarm clock: wakes up, lets the ledger settle, hands run ids on
 executors.py    who lives which run, and how many at once

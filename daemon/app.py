@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from daemon.overlay import Overlay
     from daemon.rehearsals import Rehearsals
     from daemon.replays import Replays
+    from daemon.shortage import Shortage
     from daemon.traces import Traces
 
 log = structlog.get_logger()
@@ -237,6 +238,7 @@ class App:
         lease, now = self.config.executor.lease, self.clock.now
         journal = Journal(database, clock=now, alerting=_alerting(self.config), lease=lease, in_turn=self.shared)
         journal.keep_policy(self.policy.hash, self.policy.text)
+        database.when_refused = lambda fault: self.shortage.heard(fault)
         return journal
 
     def _executor(self) -> LocalExecutor:
@@ -275,6 +277,8 @@ class App:
     async def _close(self) -> None:
         if self.traces:
             await self.traces.close()
+        if "shortage" in vars(self):
+            await self.shortage.close()
         await self.outages.close()
         await self.servers.close()
         await self.ladder.close()
@@ -347,6 +351,13 @@ class App:
     def outages(self) -> Outages:
         """Who keeps count of models that do not answer."""
         return Outages(self.journal, zone=lambda: self.zone.key, wake=self.outbox.wake)
+
+    @cached_property
+    def shortage(self) -> Shortage:
+        """Who knows that the database takes nothing; most never need to."""
+        from daemon.shortage import Shortage
+
+        return Shortage(self.journal, clock=self.clock.now, wake=self.outbox.wake)
 
     @cached_property
     def metrics(self) -> Metrics:

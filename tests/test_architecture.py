@@ -22,7 +22,7 @@ FLOORS = (
     "definitions errands events forecast log metrics phrases schedule shipped store timer",
     "config due reload watching",
     "delivery functions injection memory policy providers routines sandbox skills",
-    "almanac hindrances patience rehearsed",
+    "almanac hindrances patience rehearsed shortage",
     "archive chain digest forget ledger mcp mirror money overlay outages recollection summary tools traces upkeep why",
     "agent needs",
     "approvals gather intercept pictures screen",

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import pytest
 import structlog
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from daemon.models import Run
@@ -222,6 +222,8 @@ def test_a_crash_before_in_and_after_each_commit_of_a_run_with_all_kinds_of_step
 
 @settings(seldom, max_examples=6)
 @given(turns=turns("act act redo look sign subagent", 2), busy=st.none() | st.integers(0, 1), lot=lots)
+@example(turns=[("act",)], busy=0, lot=random.Random(1))
+@example(turns=[("act",)], busy=1, lot=random.Random(2))
 def test_a_process_that_was_only_paused_writes_and_starts_nothing_more(crashes, turns, busy, lot):
     crashes.overtaken(Script(turns, busy=() if busy is None else [(busy, 4)]), lot=lot)
 

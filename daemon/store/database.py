@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
+from daemon.errors import StoreFull
 from daemon.store.connection import explain, open_reader, open_writer
 
 T = TypeVar("T")
@@ -50,6 +51,9 @@ class Database:
         self._closed: asyncio.Future[None] = loop.create_future()
         self._closing = False
         self._full = False
+        self.when_refused: Callable[[StoreFull], None] = lambda fault: None
+        """Is told, on the loop, that the file takes nothing: where a write was refused that the one before was not."""
+        self._refusing = False
         self._outcomes: deque[_Outcome] = deque()
         """What was done, and is to be told; filled by the threads."""
         self._rung = False
@@ -167,7 +171,9 @@ class Database:
                     break
             stop = some is None
             if batch:
-                self._answer(self._commit(connection, batch))
+                outcomes = self._commit(connection, batch)
+                self._heed(outcomes)
+                self._answer(outcomes)
             if isinstance(some, tuple):
                 self._answer([self._alone(connection, some)])
         for reader in self._readers:
@@ -176,6 +182,16 @@ class Database:
             reader.thread.join()
         self._close_writer(connection)
         self._answer([(self._closed, None, None)])
+
+    def _heed(self, outcomes: Sequence[_Outcome]) -> None:
+        """Look whether the file has just begun to take nothing."""
+        # what only stands behind a step that was refused has no cause of its own
+        faults = (error for _, _, error in outcomes if isinstance(error, StoreFull) and error.__cause__)
+        fault = next(faults, None)
+        if fault and not self._refusing:
+            with suppress(RuntimeError):  # the loop is gone
+                self._loop.call_soon_threadsafe(self.when_refused, fault)
+        self._refusing = fault is not None
 
     def _open_writer(self) -> sqlite3.Connection:
         return open_writer(self.path, self._migrations)

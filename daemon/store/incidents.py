@@ -55,6 +55,8 @@ class Incidents(Part):
 
     alerting: Alerting = Alerting()
     """As the config has it now."""
+    lasting: Incident | None = None
+    """What is wrong with the record itself, and so cannot be written there yet."""
 
     async def incidents(self, *, closed: bool = False, limit: int = 50) -> list[Incident]:
         """Return the open incidents, the latest first; with `closed` those that are over as well."""
@@ -63,7 +65,9 @@ class Incidents(Part):
         def work(connection: sqlite3.Connection) -> list[Incident]:
             return _found(connection, rest, (limit,))
 
-        return await self._db.read(work)
+        found = await self._db.read(work)
+        known = [each.subject for each in found if each.closed is None]
+        return found if self.lasting is None or self.lasting.subject in known else [self.lasting, *found][:limit]
 
     async def acknowledge(self, id_: int, *, known: Iterable[str]) -> Incident:
         """Take note that a person knows of it: no more reminders until it is over. NotFound.
@@ -85,17 +89,24 @@ class Incidents(Part):
         return await self._db.write(work, durable=True)
 
     async def trouble(
-        self, subject: str, error: str, *, delivery: int | None = None, cause: str | None = None, advice: str = ""
+        self,
+        subject: str,
+        error: str,
+        *,
+        delivery: int | None = None,
+        cause: str | None = None,
+        advice: str = "",
+        since: datetime | None = None,
     ) -> Incident | None:
         """Take note of trouble that is no run's; return the incident if nobody could be told of it.
 
         With `delivery`, an alert that this target did not take goes to the next place. `cause` is what errors that
-        differ have in common; `advice` is what a person is told besides.
+        differ have in common; `advice` is what a person is told besides; `since` is when it began, if not just now.
         """
         now = self._clock()
 
         def work(connection: sqlite3.Connection) -> Incident | None:
-            incident, alert = _happened(connection, subject, error, None, now, self.alerting, cause=cause)
+            incident, alert = _happened(connection, subject, error, None, since or now, self.alerting, cause=cause)
             places = self._next_places(connection)
             if delivery is not None and places:
                 _hand_on(connection, delivery, places[0], now)

@@ -16,6 +16,7 @@ from daemon.errors import BadKey, Overloaded, ToolFailed
 from daemon.functions import FunctionRegistry
 from daemon.models import FunctionCall, Json, LLMMessage, LLMResponse, Receipt, Status, ToolContext, Usage
 from daemon.providers import LLMProvider
+from daemon.store.rows import decode
 from daemon.tools import finish, subagent
 from daemon.tools.subagent import SUBAGENT
 
@@ -122,6 +123,11 @@ _RECORDED = """
 SELECT count(*) FROM step JOIN run ON run.id = run_id
 WHERE routine = ? AND goal = ? AND kind = ? AND iteration BETWEEN ? AND ?
 """
+_UNDER_WAY = """
+SELECT body FROM step AS call JOIN run ON run.id = run_id
+WHERE routine = ? AND goal = ? AND kind = 'call' AND NOT EXISTS
+    (SELECT 1 FROM step WHERE run_id = call.run_id AND call_id = call.call_id AND kind = 'result')
+"""
 
 
 class Oracle(LLMProvider):
@@ -149,7 +155,7 @@ class Oracle(LLMProvider):
         goal = next(message.content for message in messages if message.role == "user")
         who = "parent" if GOAL in goal else goal.splitlines()[0]
         parent = who == "parent"
-        self._check(who, turn)
+        self._check(who, turn, {line for each in messages if each.role == "tool" for line in each.content.splitlines()})
         if parent and script.down is not None and turn >= script.down:
             world.is_down = True
         if self.name == "oracle" and world.is_down:
@@ -163,7 +169,7 @@ class Oracle(LLMProvider):
             await asyncio.shield(asyncio.ensure_future(self._people.want("cancel")))
         return self._answer(who, turn, messages)
 
-    def _check(self, who: str, turn: int) -> None:
+    def _check(self, who: str, turn: int, said: set[str]) -> None:
         """Look whether a good daemon would have asked this."""
         whose = ("work", GOAL) if who == "parent" else (SUBAGENT, who)
         (recorded,) = self._world.look(_RECORDED, *whose, "llm", 1, 1000)[0]
@@ -171,6 +177,10 @@ class Oracle(LLMProvider):
             self._world.broken.append(f"answer {turn} of {who} was asked for again")
         if recorded < turn:
             self._world.broken.append(f"answer {turn} of {who} was asked for before the one before it was kept")
+        for (body,) in self._world.look(_UNDER_WAY, *whose):
+            # that it is unknown what a call did need not be kept: it would be found unknown again
+            if not (call := decode(body))["repeatable"] and f"done {call['arguments']['n']}" in said:
+                self._world.broken.append(f"{who} went on before it was kept what {call} had done")
         if self.name == "oracle" and self._world.look(_RECORDED, *whose, "failover", 0, 1000) != [(0,)]:
             self._world.broken.append(f"{who} went back to the vendor that it had given up")
 
