@@ -381,8 +381,14 @@ async def _end(
     """End the run: its row and its deliveries are one commit. Without a readable routine nobody is told but the row."""
     spent = reply.usage if reply else Usage()
     if reply is None:
-        transcript = Transcript(await host.journal.steps(run.id), run.taint)
-        spent, run = transcript.usage, replace(run, taint=transcript.taint)
+        try:
+            transcript = Transcript(await host.journal.steps(run.id), run.taint)
+            spent, run = transcript.usage, replace(run, taint=transcript.taint)
+        except StoreFull:
+            raise
+        except (DaemonError, AttributeError, LookupError, TypeError, ValueError):
+            # harmed steps: it ends all the same, and nobody can say any more what it has read
+            run = replace(run, taint=worse(run.taint, Taint.TAINTED))
     run = run.to(
         status,
         ended=host.now(),

@@ -10,9 +10,10 @@ import asyncio
 import logging
 import random
 import shutil
+import sqlite3
 import time
 from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from itertools import count, pairwise
 from pathlib import Path
@@ -24,7 +25,7 @@ import structlog
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from daemon.models import Run
+from daemon.models import Run, Status
 from tests.crash.checks import Outcome, check, interruptible, outcome
 from tests.crash.moments import Moment, Place, life, overtaken
 from tests.crash.process import SLOT, settle, world_in
@@ -79,6 +80,17 @@ class Crashes:
                     break
                 self.pauses += 1
                 check(world, run, expected, deaths=2)
+
+    def harmed(self, script: Script, body: bytes) -> Run:
+        """Live on after a death that has left one step as it should not be, and return what becomes of the run."""
+        _, moments = self.undisturbed(script)
+        begun = next(each for each in moments if each.world.started[1])
+        world = self._place.after(begun)
+        with self._told(world, "harmed"), closing(sqlite3.connect(world.file)) as connection, connection:
+            connection.execute("UPDATE step SET body = ? WHERE kind = 'llm'", (body,))
+            connection.commit()
+            run, _ = self.live(world)
+        return run
 
     def after(
         self, moment: Moment, expected: Outcome, further: int | None = None, *, died: Sequence[Moment] = ()
@@ -226,6 +238,15 @@ def test_a_crash_before_in_and_after_each_commit_of_a_run_with_all_kinds_of_step
 @example(turns=[("act",)], busy=1, lot=random.Random(2))
 def test_a_process_that_was_only_paused_writes_and_starts_nothing_more(crashes, turns, busy, lot):
     crashes.overtaken(Script(turns, busy=() if busy is None else [(busy, 4)]), lot=lot)
+
+
+@pytest.mark.parametrize("body", [b'{"a":', b"x\x9c", b"\xff", b"[]", b"{}"])
+def test_a_run_whose_record_is_harmed_ends_instead_of_living_for_ever(crashes, body):
+    run = crashes.harmed(Script([("act",)]), body)
+    assert run.status is Status.FAILED
+    assert run.taint  # nobody knows any more what it has read
+    if body not in (b"[]", b"{}"):  # these can be read, but say nothing
+        assert "step 4 (llm) of the run is harmed and cannot be read" in str(run.detail)
 
 
 @pytest.mark.soak

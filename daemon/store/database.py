@@ -15,6 +15,7 @@ import asyncio
 import queue
 import sqlite3
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -309,6 +310,10 @@ class Database:
         connection.execute("BEGIN")
         try:
             return work(connection)
+        except BaseException as error:
+            # whoever holds the error holds the cursors of its frames, and these this snapshot: later reads would see it
+            traceback.clear_frames(error.__traceback__)
+            raise
         finally:
             connection.execute("ROLLBACK")
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 from daemon import jsontext
+from daemon.errors import DaemonError
 from daemon.models import Json, Run, Status, Step, StepKind, Taint, Usage
 
 Row: TypeAlias = tuple[Any, ...]
@@ -155,6 +156,12 @@ STEP = "kind, iteration, body, call_id, seq, at"
 
 
 def step_of(row: Row) -> Step:
-    """Return the step that a row of STEP's columns holds."""
+    """Return the step that a row of STEP's columns holds; DaemonError if the disk, or a hand, has harmed it."""
     kind, iteration, body, call_id, seq, at = row
-    return Step(kind=StepKind(kind), iteration=iteration, body=decode(body), call_id=call_id, seq=seq, at=moment(at))
+    try:
+        return Step(
+            kind=StepKind(kind), iteration=iteration, body=decode(body), call_id=call_id, seq=seq, at=moment(at)
+        )
+    except (ValueError, TypeError, AttributeError, zlib.error) as error:
+        problem = f"step {seq} ({kind}) of the run is harmed and cannot be read ({error})"
+        raise DaemonError(f"{problem}; a backup may still have it: agentctl doctor") from error

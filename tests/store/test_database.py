@@ -406,3 +406,18 @@ async def test_questions_one_after_another_go_to_one_reader_and_two_at_once_to_t
     go_on.set()
     assert await first == "store reader 0"
     assert await db.read(here) == "store reader 0"
+
+
+async def test_a_read_that_fails_halfway_leaves_its_thread_no_old_snapshot(db: Database) -> None:
+    for number in range(3):
+        await db.write(put(number))
+
+    def halfway(connection: sqlite3.Connection) -> None:
+        rows = connection.execute("SELECT * FROM meta")
+        raise ValueError(f"{rows.fetchone()} is not to my taste")
+
+    with pytest.raises(ValueError, match="taste") as held:
+        await db.read(halfway)
+    await db.write(put(3))
+    assert await db.read(keys) == [0, 1, 2, 3]
+    assert held.value
