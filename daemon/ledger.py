@@ -395,7 +395,8 @@ class Ledger:
             return self._hindered(name, Reason.NOT_BEFORE)
         if key := await self._gates.closed_by(routine, self.schedules[name], self.states[name], now):
             return Hindrance(reason=Reason.GATE, rule=key)
-        if self._occupied and overlaps(routine, self._occupied.get(name, ())):
+        active = self._occupied.get(name) if self._occupied else None
+        if active and overlaps(routine, active):
             return self._hindered(name, Reason.OVERLAP)
         cap = await self.afford(routine)
         return Hindrance(reason=Reason.BUDGET, rule=cap) if cap else None
@@ -465,7 +466,7 @@ class Ledger:
             outcome=outcome,
             lateness=lateness,
             input=input,
-            files=tuple((files or {}).items()),
+            files=tuple(files.items()) if files else (),
             beside=beside,
         )
 
