@@ -304,12 +304,13 @@ def serve(options: Options) -> int:
 def worker(options: Options) -> int:
     """Live runs that daemons start, until SIGTERM or Ctrl-C."""
     sys.setswitchinterval(SWITCH_INTERVAL)
-    import asyncio
+    with frugal():
+        import asyncio
 
-    from daemon import life
-    from daemon.app import App
+        from daemon import life
+        from daemon.app import App
+        from daemon.store.library import count_no_memory
     from daemon.errors import Fault
-    from daemon.store.library import count_no_memory
 
     count_no_memory()
     place = _place(options, console=True)
