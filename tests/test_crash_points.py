@@ -157,25 +157,25 @@ seldom = settings(deadline=None, derandomize=True, database=None, phases=[Phase.
 """How examples are made: each is a run that dies at every moment, and what makes it simpler would take long."""
 
 
-@settings(seldom, max_examples=7)
+@settings(seldom, max_examples=6)
 @given(turns=turns("act tidy break redo look"), rides=st.booleans(), lot=lots)
 def test_whatever_tools_do_no_call_that_changes_something_starts_twice(crashes, turns, rides, lot):
     crashes.each(Script(turns), lot=lot, rides=rides)
 
 
-@settings(seldom, max_examples=6)
+@settings(seldom, max_examples=5)
 @given(turns=turns("sign sign act look", 2), refuses=st.booleans(), rides=st.booleans(), lot=lots)
 def test_what_a_person_was_asked_is_asked_once_and_done_once(crashes, turns, refuses, rides, lot):
     crashes.each(Script(turns, refuses=refuses), lot=lot, rides=rides)
 
 
-@settings(seldom, max_examples=5)
+@settings(seldom, max_examples=4)
 @given(turns=turns("subagent subagent act", 2), rides=st.booleans(), lot=lots)
 def test_sub_agents_are_found_where_they_were(crashes, turns, rides, lot):
     crashes.each(Script(turns), lot=lot, rides=rides)
 
 
-@settings(seldom, max_examples=7)
+@settings(seldom, max_examples=6)
 @given(
     turns=turns("act redo look"),
     busy=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=2),
@@ -188,7 +188,7 @@ def test_no_answer_of_a_vendor_that_fails_is_asked_for_again(crashes, turns, bus
     crashes.each(script, lot=lot, rides=rides)
 
 
-@settings(seldom, max_examples=7)
+@settings(seldom, max_examples=6)
 @given(
     turns=turns("act look", 2),
     wish=st.lists(st.integers(0, 2), min_size=1, max_size=2, unique=True) | st.integers(0, 1),
@@ -200,7 +200,7 @@ def test_what_people_say_is_heard_once_and_who_cancels_a_run_is_obeyed(crashes, 
     crashes.each(script, lot=lot, rides=rides)
 
 
-@settings(seldom, max_examples=7)
+@settings(seldom, max_examples=6)
 @given(
     turns=turns("bar ghost act", 2),
     speechless=st.booleans(),
@@ -232,7 +232,7 @@ def test_a_crash_before_in_and_after_each_commit_of_a_run_with_all_kinds_of_step
     assert torn > 15
 
 
-@settings(seldom, max_examples=6)
+@settings(seldom, max_examples=4)
 @given(turns=turns("act act redo look sign subagent", 2), busy=st.none() | st.integers(0, 1), lot=lots)
 @example(turns=[("act",)], busy=0, lot=random.Random(1))
 @example(turns=[("act",)], busy=1, lot=random.Random(2))
