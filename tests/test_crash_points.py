@@ -54,6 +54,8 @@ class Crashes:
         run, moments = self.live(world, wanted=lambda number: True, **how)
         assert run.status == script.comes_to, run.detail
         expected = outcome(world, run)
+        reports = run.status in (Status.SUCCEEDED, Status.FAILED)
+        assert [target for target, _ in expected.deliveries] == ["alpha", "beta"] * reports
         check(world, run, expected, deaths=0, interrupted=set())
         self._forget(world)
         return expected, moments
