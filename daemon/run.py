@@ -290,13 +290,15 @@ async def answer(
         if reason := await closed_by_command(gate, hands=hands, steps=steps, record=record.append):
             return reason
     before = await _values_before(run, routine, around)
-    hands, given = around.hands_for(run, routine), await _input_of(run, around)
-    wanted = for_each_file(routine.gather, run.trigger, given)
-    facts = await gather(wanted, hands=hands, steps=steps, record=record.append, before=before)
+    given = await _input_of(run, around)
+    facts, wanted = [], for_each_file(routine.gather, run.trigger, given)
+    if wanted:
+        hands = around.hands_for(run, routine)
+        facts = await gather(wanted, hands=hands, steps=steps, record=record.append, before=before)
     if reason := closed_by(gate, facts, before):
         return reason
     agent = await around.agent_for(run, routine, record, deadline)
-    told, taint = ([], Taint.NONE) if agent.begun else await _told(run, given, hands, around)
+    told, taint = ([], Taint.NONE) if agent.begun else await _told(run, routine, given, around)
     shown = await around.pictures(routine, run, given) if routine.run.media and not agent.begun else Pictures()
     message, taint = with_facts(run.goal, [*told, *shown.facts, *facts], agent.language), worse(taint, shown.taint)
     reply = await agent.process_message(message, about=run.goal, taint=taint, media=shown.images, notes=shown.notes)
@@ -347,12 +349,12 @@ async def _input_of(run: Run, host: Around) -> Any:
     return await host.journal.input_of(run.id) if run.trigger in EVENTS else None
 
 
-async def _told(run: Run, given: Any, hands: Hands, host: Around) -> tuple[list[Fact], Taint]:
+async def _told(run: Run, routine: Routine, given: Any, host: Around) -> tuple[list[Fact], Taint]:
     """Return what the event that started the run said, looked at like what a tool brings, and whose words those are."""
     facts, taint = [], run.taint
     for fact in told_by(run.trigger, given):
         call = FunctionCall(name=run.trigger, arguments={})
-        seen = await hands.screen.look("event", call, ToolResult(ok=True, text=fact.text))
+        seen = await host.hands_for(run, routine).screen.look("event", call, ToolResult(ok=True, text=fact.text))
         if run.trigger == "after":  # another run of ours: its words are as good as what it had read
             seen = replace(seen, taint=(await host.journal.get(given["run"])).taint)
         facts.append(replace(fact, text=seen.text))

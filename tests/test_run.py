@@ -415,10 +415,10 @@ async def test_a_cancel_in_the_moment_of_taking_leaves_no_row_that_says_running(
 async def test_a_fault_of_our_own_ends_the_run_in_a_line_instead_of_leaving_it_running(journal):
     house = House(journal, ["never"])
 
-    def broken(run, routine):
+    async def broken(run, routine, record, deadline):
         raise ZeroDivisionError("oops")
 
-    house.hands_for = broken
+    house.agent_for = broken
     run = await house.one()
     assert run.status is Status.FAILED
     assert run.detail == "a fault of agentd itself (ZeroDivisionError: oops); its log has more"

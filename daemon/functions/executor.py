@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import json
 from collections.abc import Callable
@@ -47,23 +46,22 @@ class ToolExecutor:
             near = self.registry.nearest(name)
             msg = f"there is no tool {name}" + (f", did you mean {near}?" if near else "")
             raise ToolFailed(msg)
-        bound = definition.signature.bind(arguments, context)
+        call = definition.signature.bind(arguments, context)
         limit = definition.timeout if definition.timeout is not None else self._limit
         if limit is None:
-            return await self._call(definition, bound)
+            return await self._call(definition, call)
         try:
             async with asyncio.timeout(limit) as scope:
-                return await self._call(definition, bound)
+                return await self._call(definition, call)
         except TimeoutError:
             if not scope.expired():
                 raise
             raise ToolFailed(_too_slow(definition, limit)) from None
 
-    async def _call(self, definition: FunctionDefinition, bound: inspect.BoundArguments) -> Any:
+    async def _call(self, definition: FunctionDefinition, call: Callable[[], Any]) -> Any:
         if _is_async(definition.func):
-            return await definition.func(*bound.args, **bound.kwargs)
-        work = functools.partial(definition.func, *bound.args, **bound.kwargs)
-        result = await self._threads.run(f"tool {definition.name}", work)
+            return await call()
+        result = await self._threads.run(f"tool {definition.name}", call)
         return await result if not isinstance(result, str) and inspect.isawaitable(result) else result
 
     async def run(self, call: FunctionCall, context: ToolContext | None = None) -> ToolResult:

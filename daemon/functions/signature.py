@@ -71,8 +71,14 @@ class Signature:
         """What the model reads; TypeError where JSON cannot say it."""
         return self._read[1]
 
-    def bind(self, arguments: Json, context: ToolContext | None) -> inspect.BoundArguments:
-        """Check the arguments and lay them out for the call; raises ToolFailed that names every fault."""
+    @functools.cached_property
+    def _by_place(self) -> bool:
+        """Some of its parameters have no names for a caller."""
+        nameless = (_Parameter.POSITIONAL_ONLY, _Parameter.VAR_POSITIONAL)
+        return any(parameter.kind in nameless for parameter in self._signature.parameters.values())
+
+    def bind(self, arguments: Json, context: ToolContext | None) -> Callable[[], Any]:
+        """Check the arguments and return the call, ready to be made; raises ToolFailed that names every fault."""
         values = self._checked(arguments)
         parameters = self._signature.parameters
         named = {
@@ -84,11 +90,13 @@ class Signature:
             elif parameters[key].default is _Parameter.empty:
                 msg = f"{self.name} works only inside a run"
                 raise ToolFailed(msg)
+        if not self._by_place:
+            return functools.partial(self._func, **named, **(values if self._rest else {}))
         if self._rest:
             named[self._rest] = values
         bound = inspect.BoundArguments(self._signature, named)
         bound.apply_defaults()  # in the signature's order, so that nothing given slides into a gap before it
-        return bound
+        return functools.partial(self._func, *bound.args, **bound.kwargs)
 
     def _checked(self, arguments: Json) -> Json:
         # What we inject is never the model's to give, whatever else the function accepts by keyword.
