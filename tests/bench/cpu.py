@@ -15,9 +15,11 @@ from tests.bench.vendor import Vendor
 _REMEMBERED = 10_000
 
 
-def _row(effort: Effort, name: str, bar: float, kind: str = "open_source", **house_: Any) -> Iterable[Row]:
+def _row(
+    effort: Effort, name: str, bar: float, kind: str = "open_source", *, news: bool = False, **house_: Any
+) -> Iterable[Row]:
     count = effort.scaled(80)
-    with tempfile.TemporaryDirectory() as folder, Vendor() as vendor:
+    with tempfile.TemporaryDirectory() as folder, Vendor(news=news) as vendor:
         config = house.build(Path(folder) / "house", vendor.url, kind=kind, **house_)
         with Worker("tests.bench.house:runs", config=str(config), width=1, remembered=_REMEMBERED) as ours:
             ours.round(2)
@@ -40,6 +42,8 @@ def _row(effort: Effort, name: str, bar: float, kind: str = "open_source", **hou
 
 ROWS: dict[str, Bench] = {
     "cpu-small": lambda effort: _row(effort, "2-call run, CPU / httpx", 2.8),
+    # a memory that learns something with each run has more to write, and has to look again at the next one
+    "cpu-news": lambda effort: _row(effort, "2-call run, each report new / httpx", 2.8, news=True),
     "cpu-recall": lambda effort: _row(effort, "2-call run, not archived / httpx", 2.8, memory="recall"),
     "cpu-36k": lambda effort: _row(effort, "2-call run, 36 kB prompt / httpx", 2.5, prompt=30_000),
     "cpu-sdk": lambda effort: _row(effort, "2-call run by the SDK / httpx", 3.2, kind="openai"),

@@ -26,10 +26,10 @@ _ARGUMENTS = {"path": "notes.md"}
 _LETTERS = 4
 
 
-def _chat(number: int, tokens: int, *, done: bool) -> Any:
+def _chat(number: int, tokens: int, report: str, *, done: bool) -> Any:
     function = {"name": "file_read", "arguments": json.dumps(_ARGUMENTS)}
     call = {"id": f"call_{number}", "type": "function", "function": function}
-    message = {"content": _REPORT} if done else {"content": None, "tool_calls": [call]}
+    message = {"content": report} if done else {"content": None, "tool_calls": [call]}
     choice = {
         "index": 0,
         "message": {"role": "assistant", **message},
@@ -45,9 +45,9 @@ def _chat(number: int, tokens: int, *, done: bool) -> Any:
     }
 
 
-def _responses(number: int, tokens: int, *, done: bool) -> Any:
+def _responses(number: int, tokens: int, report: str, *, done: bool) -> Any:
     thought = {"id": f"rs_{number}", "type": "reasoning", "summary": [], "encrypted_content": "x" * 400}
-    text = {"type": "output_text", "text": _REPORT, "annotations": []}
+    text = {"type": "output_text", "text": report, "annotations": []}
     said = {"id": f"msg_{number}", "type": "message", "role": "assistant", "status": "completed", "content": [text]}
     call = {"type": "function_call", "call_id": f"call_{number}", "name": "file_read", "status": "completed"}
     return {
@@ -61,7 +61,7 @@ def _responses(number: int, tokens: int, *, done: bool) -> Any:
     }
 
 
-def _messages(number: int, tokens: int, *, done: bool) -> Any:
+def _messages(number: int, tokens: int, report: str, *, done: bool) -> Any:
     thought = {"type": "thinking", "thinking": "I look first.", "signature": "x" * 400}
     use = {"type": "tool_use", "id": f"toolu_{number}", "name": "file_read", "input": _ARGUMENTS}
     return {
@@ -69,7 +69,7 @@ def _messages(number: int, tokens: int, *, done: bool) -> Any:
         "type": "message",
         "role": "assistant",
         "model": "bench",
-        "content": [thought, {"type": "text", "text": _REPORT} if done else use],
+        "content": [thought, {"type": "text", "text": report} if done else use],
         "stop_reason": "end_turn" if done else "tool_use",
         "usage": {"input_tokens": tokens, "output_tokens": 60},
     }
@@ -86,10 +86,14 @@ _APIS = {
 class Book:
     """What arrived, and when."""
 
-    def __init__(self, latency: float) -> None:
-        self.latency = latency
+    def __init__(self, latency: float, *, news: bool) -> None:
+        self.latency, self.news = latency, news
         self.count = 0
         self.forget()
+
+    @property
+    def report(self) -> str:
+        return f"{_REPORT}Report {self.count} looked at volume v{self.count}." if self.news else _REPORT
 
     def forget(self) -> None:
         self.marks: list[float] = []
@@ -126,7 +130,7 @@ class Connection(asyncio.Protocol):
         mark, answer_of = next(api for end, api in _APIS.items() if path.endswith(end))
         has_result = mark in rest
         book.bodies["second" if has_result else "first"] = rest
-        answer = json.dumps(answer_of(book.count, len(rest) // _LETTERS, done=has_result)).encode()
+        answer = json.dumps(answer_of(book.count, len(rest) // _LETTERS, book.report, done=has_result)).encode()
         if book.latency:
             asyncio.get_running_loop().call_later(book.latency, self._reply, answer)
         else:
@@ -144,8 +148,8 @@ class Connection(asyncio.Protocol):
             self._transport.write(head.encode() + body)
 
 
-async def serve(latency: float) -> None:
-    book = Book(latency)
+async def serve(latency: float, *, news: bool) -> None:
+    book = Book(latency, news=news)
     server = await asyncio.get_running_loop().create_server(lambda: Connection(book), "127.0.0.1", 0, backlog=1024)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
@@ -153,11 +157,11 @@ async def serve(latency: float) -> None:
 
 
 class Vendor:
-    """The vendor in a process of its own."""
+    """The vendor in a process of its own; with `news` no report of it is like another."""
 
-    def __init__(self, latency: float = 0.0) -> None:
+    def __init__(self, latency: float = 0.0, *, news: bool = False) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.vendor", "--latency", str(latency)],
+            [sys.executable, "-m", "tests.bench.vendor", "--latency", str(latency), *(["--news"] if news else [])],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             text=True,
@@ -204,4 +208,6 @@ class Vendor:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--latency", type=float, default=0.0)
-    asyncio.run(serve(parser.parse_args().latency))
+    parser.add_argument("--news", action="store_true")
+    chosen = parser.parse_args()
+    asyncio.run(serve(chosen.latency, news=chosen.news))
