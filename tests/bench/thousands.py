@@ -6,7 +6,7 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -91,9 +91,12 @@ async def all_due(folder: str, state: str) -> AsyncIterator[Round]:
     database = await Database.open(Path(state) / "agentd.db")
     journal = Journal(database, clock=clock.now)
     submitted: list[float] = []
+    all_there = asyncio.Event()
 
     async def submit(run: Run) -> None:
         submitted.append(time.time())
+        if len(submitted) == len(engine.routines):
+            all_there.set()
 
     async def cancel(run_id: str) -> None:
         raise NotImplementedError
@@ -103,11 +106,13 @@ async def all_due(folder: str, state: str) -> AsyncIterator[Round]:
 
     async def round_(count: int) -> dict[str, Any]:
         # else these slots are skipped, as the runs of the last ones are not over
-        await database.write(lambda connection: connection.execute("UPDATE run SET status = 'cancelled'"))
+        ended = "UPDATE run SET status = 'cancelled' WHERE status = 'queued'"
+        await database.write(lambda connection: connection.execute(ended))
         submitted.clear()
+        all_there.clear()
         instant = (time.time() // _EVERY + 1) * _EVERY
         await asyncio.sleep(max(0.0, instant - 0.2 - time.time()))
-        task = asyncio.create_task(_until(lambda: len(submitted) >= len(engine.routines)))
+        task = asyncio.create_task(asyncio.wait_for(all_there.wait(), 60))
         stall = await _longest_gap(task)
         await task
         return {"extra": {"stall": stall, "last": submitted[-1] - instant}}
@@ -115,12 +120,6 @@ async def all_due(folder: str, state: str) -> AsyncIterator[Round]:
     yield round_
     await engine.stop()
     await database.close()
-
-
-async def _until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not done():
-            await asyncio.sleep(0.001)
 
 
 def _load(effort: Effort) -> Iterable[Row]:
