@@ -1,8 +1,8 @@
 """The journal: what was due, what was run, what each run did and where its report went.
 
 Everything the daemon knows across a restart stands here. Three rules (the writer in database.py keeps them cheap):
-a step is committed before the next action; what must survive power loss is committed durably before it is acted upon
-or acknowledged; nothing else waits for the disk.
+a step whose loss would repeat something is committed before the next action; what must survive power loss is committed
+durably before it is acted upon or acknowledged; nothing else waits for the disk.
 """
 
 from __future__ import annotations
