@@ -150,7 +150,7 @@ class Agent:
         self._chain = [provider, *fallback]
         self._noted: list[Step] = []
         self._binding = False
-        """Among what was noted is what may not be had again: a model's answer, what a call did that changes things."""
+        """Among what was noted is more than results of calls that may be made again: it is safe before a question."""
         self._executor = executor or ToolExecutor(self.registry)
         self._prompt = prompt
         self._tool_context = tool_context or ToolContext(
@@ -324,7 +324,6 @@ class Agent:
             body: Json = {"system": join(sections), "sections": {name: len(part) for name, part in sections.items()}}
             if chosen:
                 body["route"] = chosen
-                self._binding = True
             if self._said:
                 body["history"] = [{"role": each.role, "content": each.content} for each in self._said]
             body |= {"functions": functions, "provider": self.provider.name, "model": self.provider.model_name}
@@ -389,7 +388,6 @@ class Agent:
                 await self._commit(durable=False)
         response = self._clean(response if self.provider.sees else self._blind(response))
         self._note(llm_step(response, iteration, loop.time() - begin))
-        self._binding = True
 
     def _blind(self, response: LLMResponse) -> LLMResponse:
         """Return the answer of a model that sees no pictures, with a note if there were any."""
@@ -531,6 +529,8 @@ class Agent:
     def _note(self, step: Step) -> None:
         self.transcript.add(step)
         self._noted.append(step)
+        if step.kind is not StepKind.RESULT:
+            self._binding = True
 
     async def _commit(self, durable: bool) -> None:
         if self._noted:

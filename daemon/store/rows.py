@@ -19,7 +19,7 @@ MICROSECOND = timedelta(microseconds=1)
 # A part of an id that is shorter is too likely to name another thing than the one meant.
 SHORTEST_PART = 4
 AFTER_EVERY_ID = "\N{DELETE}"  # ids are letters and digits
-DEFLATE_FROM = 8192  # bytes: below, it costs ten times what writing the one page does that it would save
+DEFLATE_FROM = 4096  # bytes: below, deflating costs more than the page it saves
 
 
 def stamp(moment: datetime) -> int:

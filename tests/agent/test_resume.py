@@ -131,7 +131,7 @@ def test_a_call_of_unknown_outcome_is_told_to_the_model_and_not_repeated():
     script = script_of([["write"]])
     world = World(script)
     with pytest.raises(Crash):
-        asyncio.run(world.live(1))  # prompt, answer and call: dies right before the tool starts
+        asyncio.run(world.live(2))  # prompt, then answer and call: dies right before the tool starts
     asyncio.run(world.live())
     assert world.effects == []
     (result,) = [step for step in world.steps if step.kind is StepKind.RESULT]
@@ -141,7 +141,7 @@ def test_a_call_of_unknown_outcome_is_told_to_the_model_and_not_repeated():
 def test_a_call_that_only_looks_is_made_again():
     world = World(script_of([["look"]]))
     with pytest.raises(Crash):
-        asyncio.run(world.live(1))
+        asyncio.run(world.live(2))
     asyncio.run(world.live())
     (result,) = [step for step in world.steps if step.kind is StepKind.RESULT]
     assert result.body["ok"] is True
@@ -150,7 +150,7 @@ def test_a_call_that_only_looks_is_made_again():
 def test_a_resumed_run_keeps_its_frozen_prompt():
     world = World(script_of([["look"]]))
     with pytest.raises(Crash):
-        asyncio.run(world.live(1))
+        asyncio.run(world.live(2))
     before = [step for step in world.steps if step.kind is StepKind.PROMPT]
     asyncio.run(world.live())
     assert [step for step in world.steps if step.kind is StepKind.PROMPT] == before
