@@ -482,7 +482,7 @@ class Agent:
             taint=lambda: self.transcript.taint,
             denials=self.transcript.denials,
         )
-        self._binding = self._binding or once
+        self._binding |= once
 
     def _tell(self, chunk: Chunk) -> None:
         """Hand on a piece of an answer; what looks like a secret only when it is whole cannot be seen here yet."""

@@ -96,25 +96,30 @@ MOVES = st.lists(
 )
 
 
+async def make(library: Library, move: tuple[Any, ...]) -> None:
+    """Make one of MOVES, but for a rebuild: there are several ways to come to one."""
+    library.clock.turn(minutes=1)
+    match move:
+        case ("store", key, text):
+            if text.strip():
+                await library.memory.store(key, text)
+        case ("forget", key):
+            await library.memory.forget(key)
+        case ("archive", run, texts):
+            await library.run(run, *texts)
+        case ("drop", run):
+            await library.db.write(partial(rows.drop_run, run=run))
+
+
 @settings(deadline=None, derandomize=True, max_examples=60)
 @given(MOVES)
 def test_whatever_happened_the_index_is_what_a_rebuild_would_make(moves: list[tuple[Any, ...]]) -> None:
     async def story(library: Library) -> None:
         for move in moves:
-            library.clock.turn(minutes=1)
-            match move:
-                case ("store", key, text):
-                    if text.strip():
-                        await library.memory.store(key, text)
-                case ("forget", key):
-                    await library.memory.forget(key)
-                case ("archive", run, texts):
-                    await library.run(run, *texts)
-                case ("drop", run):
-                    await library.db.write(partial(rows.drop_run, run=run))
-                case ("rebuild",):
-                    await outdate(library)
-                    await library.memory.refresh()
+            await make(library, move)
+            if move == ("rebuild",):
+                await outdate(library)
+                await library.memory.refresh()
         await library.indexed()
         grown = await contents(library)
         await outdate(library)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from functools import partial
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.memory import Memory, fulltext, rows
+from daemon.memory import Memory, fulltext
 from tests.memory.conftest import Library, in_a_file
-from tests.memory.test_index import MOVES, in_a_library
+from tests.memory.test_index import MOVES, in_a_library, make
 
 QUESTIONS = ("a b", "备份 a")
 
@@ -28,19 +27,9 @@ def test_whatever_happened_in_between_who_asks_again_is_told_what_a_newcomer_is_
 ) -> None:
     async def story(library: Library) -> None:
         for move in moves:
-            library.clock.turn(minutes=1)
-            match move:
-                case ("store", key, text):
-                    if text.strip():
-                        await library.memory.store(key, text)
-                case ("forget", key):
-                    await library.memory.forget(key)
-                case ("archive", run, texts):
-                    await library.run(run, *texts)
-                case ("drop", run):
-                    await library.db.write(partial(rows.drop_run, run=run))
-                case ("rebuild",):
-                    await library.memory.shelf.renew()
+            await make(library, move)
+            if move == ("rebuild",):
+                await library.memory.shelf.renew()
             newcomer = Memory(library.db, clock=library.clock)
             for question in QUESTIONS:
                 assert await told(library.memory, question) == await told(newcomer, question)
