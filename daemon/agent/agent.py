@@ -399,8 +399,10 @@ class Agent:
 
     def _clean(self, response: LLMResponse) -> LLMResponse:
         """Return the answer without secrets: what a model says is kept, shown and handed to tools."""
-        said = [response.content, response.reasoning, *(str(call.arguments) for call in response.function_calls)]
-        if all(self.redact(text) == text for text in said):
+        said = "\n".join(
+            [response.content, response.reasoning, *(str(call.arguments) for call in response.function_calls)]
+        )
+        if self.redact(said) == said:
             return response
         from daemon.providers.extras import cleaned as cleaned_extras
 

@@ -61,6 +61,8 @@ class Database:
         """The loop will look there."""
         self._riding: list[_Item] = []
         self._departure: asyncio.TimerHandle | None = None
+        self._latest: float | None = None
+        """When what rides sets out at the latest. The timer is not set anew for each that is taken along before."""
         self._departing = False
         """They set out when the loop comes to it next."""
         # daemon threads: a process that dies for another reason must not hang on them
@@ -98,15 +100,23 @@ class Database:
             if not self._departing:
                 self._departing = True
                 self._loop.call_soon(self._depart)
-        elif self._departure is None:
-            self._departure = self._loop.call_later(RIDE, self._depart)
+        elif self._latest is None:
+            self._latest = self._loop.time() + RIDE
+            if self._departure is None:
+                self._departure = self._loop.call_at(self._latest, self._depart_at_last)
         return future
 
+    def _depart_at_last(self) -> None:
+        self._departure = None
+        if self._latest is None:
+            return
+        if self._loop.time() < self._latest:
+            self._departure = self._loop.call_at(self._latest, self._depart_at_last)
+        else:
+            self._depart()
+
     def _depart(self) -> None:
-        self._departing = False
-        if self._departure is not None:
-            self._departure.cancel()
-            self._departure = None
+        self._departing, self._latest = False, None
         riding, self._riding = self._riding, []
         for start in range(0, len(riding), BATCH):
             self._queue.put(riding[start : start + BATCH])
@@ -145,6 +155,8 @@ class Database:
         if not self._closing:
             self._closing = True
             self._depart()
+            if self._departure is not None:
+                self._departure.cancel()
             self._queue.put(None)
         await asyncio.shield(self._closed)
         self._writer.join()
