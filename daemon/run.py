@@ -52,6 +52,7 @@ class Recorder:
         """This attempt has got further than the one before."""
         self._journal, self._run, self._events = journal, run, events
         self._begin = asyncio.get_running_loop().time()
+        self._riding: _Kept | None = None
 
     @property
     def alone(self) -> bool:
@@ -64,10 +65,14 @@ class Recorder:
         return self._run.active + asyncio.get_running_loop().time() - self._begin
 
     def append(self, *steps: Step, durable: bool = False) -> Awaitable[list[Step]]:
-        return self._told(self._submit(steps, durable=durable))
+        kept = self._submit(steps, durable=durable)
+        return kept if kept is self._riding else self._told(kept)
 
     def ride(self, *steps: Step) -> None:
-        self._submit(steps, lazily=True).add_done_callback(self._tell)
+        kept = self._submit(steps, lazily=True)
+        if kept is not self._riding:  # else those before it are on their way still, and it goes with them
+            self._riding = kept
+            kept.add_done_callback(self._tell)
 
     def _submit(self, steps: Sequence[Step], *, durable: bool = False, lazily: bool = False) -> _Kept:
         self.steps += steps

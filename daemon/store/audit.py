@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -75,32 +75,31 @@ def note(
     )
 
 
-def note_steps(connection: sqlite3.Connection, run: Run, steps: Iterable[Step], at: int) -> None:
-    """Add a row for each call and each result among the steps of a run."""
-    for step in steps:
-        body = step.body
-        if step.kind is StepKind.CALL:
-            verdict = body.get("verdict") or {}
-            told = {"arguments": digest(body.get("arguments")), "effect": verdict.get("effect", "")}
-            told |= {"rule": verdict.get("rule", ""), "taint": body.get("taint", "")}
-            told |= {key: body[key] for key in ("policy", "sandbox", "approval") if body.get(key)}
-        elif step.kind is StepKind.RESULT:
-            text = str(body.get("text", ""))
-            told = {"ok": body.get("ok"), "result": digest(text), "bytes": len(text.encode(errors="replace"))}
-            told |= {"taint": body.get("taint", ""), "seconds": body.get("seconds", 0)}
-            told |= {"sandbox": body["sandbox"]} if body.get("sandbox") else {}
-        else:
-            continue
-        note(
-            connection,
-            step.kind.value,
-            at,
-            run=run.id,
-            routine=run.routine,
-            call_id=str(step.call_id),
-            tool=str(body.get("tool", "")),
-            body=told,
-        )
+def note_step(connection: sqlite3.Connection, run: Run, step: Step, at: int) -> None:
+    """Add a row if the step of a run is a call or a result."""
+    body = step.body
+    if step.kind is StepKind.CALL:
+        verdict = body.get("verdict") or {}
+        told = {"arguments": digest(body.get("arguments")), "effect": verdict.get("effect", "")}
+        told |= {"rule": verdict.get("rule", ""), "taint": body.get("taint", "")}
+        told |= {key: body[key] for key in ("policy", "sandbox", "approval") if body.get(key)}
+    elif step.kind is StepKind.RESULT:
+        text = str(body.get("text", ""))
+        told = {"ok": body.get("ok"), "result": digest(text), "bytes": len(text.encode(errors="replace"))}
+        told |= {"taint": body.get("taint", ""), "seconds": body.get("seconds", 0)}
+        told |= {"sandbox": body["sandbox"]} if body.get("sandbox") else {}
+    else:
+        return
+    note(
+        connection,
+        step.kind.value,
+        at,
+        run=run.id,
+        routine=run.routine,
+        call_id=str(step.call_id),
+        tool=str(body.get("tool", "")),
+        body=told,
+    )
 
 
 def digest(value: Any) -> str:

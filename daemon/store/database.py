@@ -60,6 +60,8 @@ class Database:
         self._rung = False
         """The loop will look there."""
         self._riding: list[_Item] = []
+        self.departures = 0
+        """How often works have set out: what was submitted after the last one is still here."""
         self._departure: asyncio.TimerHandle | None = None
         self._latest: float | None = None
         """When what rides sets out at the latest. The timer is not set anew for each that is taken along before."""
@@ -97,14 +99,18 @@ class Database:
         future: asyncio.Future[T] = self._loop.create_future()
         self._riding.append((work, future, durable))
         if not lazily:
-            if not self._departing:
-                self._departing = True
-                self._loop.call_soon(self._depart)
+            self.hasten()
         elif self._latest is None:
             self._latest = self._loop.time() + RIDE
             if self._departure is None:
                 self._departure = self._loop.call_at(self._latest, self._depart_at_last)
         return future
+
+    def hasten(self) -> None:
+        """Let what rides set out with this turn of the loop."""
+        if not self._departing:
+            self._departing = True
+            self._loop.call_soon(self._depart)
 
     def _depart_at_last(self) -> None:
         self._departure = None
@@ -117,6 +123,7 @@ class Database:
 
     def _depart(self) -> None:
         self._departing, self._latest = False, None
+        self.departures += 1
         riding, self._riding = self._riding, []
         for start in range(0, len(riding), BATCH):
             self._queue.put(riding[start : start + BATCH])

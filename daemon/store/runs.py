@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from itertools import islice
 
 from daemon.errors import DaemonError, Fenced, NotFound, Refused, StoreFull
 from daemon.models import MOVES, Json, Reason, Run, Status, Step, StepKind
 from daemon.store.asking import drop_open, use
-from daemon.store.audit import note_steps
+from daemon.store.audit import note_step
 from daemon.store.database import Database, Work
 from daemon.store.incidents import Alerting, Incidents
 from daemon.store.novelty import Sightings, keep_sightings
@@ -43,6 +43,7 @@ from daemon.store.rows import (
     stamp_or_none,
     step_of,
 )
+from daemon.values import dataclass
 
 # Only stores that several daemons share ever look at it: here the lock on the state folder says who lives.
 LEASE = timedelta(seconds=60)
@@ -59,8 +60,8 @@ RETURNING {RUN}, steps
 """
 
 _BEGIN = """
-UPDATE run SET status = 'running', owner = ?, lease_until = ?, started = ?, not_before = NULL, fence = ?, attempt = ?,
-    barren = ?
+UPDATE run SET status = 'running', owner = ?, started = ?, not_before = NULL, fence = ?, attempt = ?, barren = ?,
+    steps = ?, seal = ?, active = coalesce(?, active), lease_until = ?
 WHERE id = ? AND status = 'queued' AND fence = ?
 """
 # At least so many runs are known to wait as they were opened, for so long; of what is due all at once, or has to wait
@@ -98,6 +99,50 @@ WHERE id IN (
     SELECT (SELECT max(id) FROM run WHERE routine = name.routine) FROM name
 )
 """
+
+
+@dataclass(slots=True)
+class _Load:
+    """Steps of one run on their way to the record, and its beginning where that is not there yet."""
+
+    run: Run
+    first: int
+    """The number of the first step."""
+    owner: str | None = None
+    """Who begins the run with them."""
+    at: int = 0
+    """When the last of them was handed in."""
+    active: float | None = None
+    steps: list[tuple[Step, int, bytes]] = field(default_factory=list)
+    """With their moments, and their bodies as they were then."""
+    departure: int = 0
+    """The one that it waits for."""
+    kept: asyncio.Future[list[Step]] | None = None
+
+    def write(self, connection: sqlite3.Connection, lease: int) -> list[Step]:
+        """Write everything down; in the writer's thread, once nothing is put to it any more."""
+        run, rows = self.run, [(step, at, deflate(body)) for step, at, body in self.steps]
+        seal, until = sum(checksum(step, column) for step, _, column in rows), now_in(connection, self.at) + lease
+        grown = (len(rows), seal, self.active, until, run.id)
+        if self.owner is not None:
+            begun = (self.owner, stamp_or_none(run.started), run.fence, run.attempt, 0 if rows else run.barren)
+            if connection.execute(_BEGIN, (*begun, *grown, run.fence - 1)).rowcount != 1:
+                raise _fenced(run)
+        elif connection.execute(_GROW, (*grown, run.fence, self.first)).rowcount != 1:
+            raise _refusal(connection, run)
+        connection.executemany(
+            _STEP,
+            [
+                (run.id, step.seq, step.kind.value, step.iteration, step.call_id, run.fence, at, column)
+                for step, at, column in rows
+            ],
+        )
+        for step, at, _ in rows:
+            note_step(connection, run, step, at)
+            if step.kind is StepKind.CALL and (approval := step.body.get("approval")):
+                use(connection, run, approval)
+        return [step for step, _, _ in rows]
+
 
 _MARK = f"UPDATE run SET cancel = 1 WHERE id = ? RETURNING {RUN}"
 
@@ -138,8 +183,10 @@ class Runs(Incidents):
         self._taken: dict[str, tuple[int, int]] = {}
         self._fresh: dict[str, Run] = {}
         """Runs that were opened here, and that nobody has taken or cancelled since."""
-        self._begun: dict[str, asyncio.Future[None]] = {}
+        self._begun: dict[str, asyncio.Future[list[Step]]] = {}
         """Runs that were taken without waiting for the record, until it says so, or they are let go of."""
+        self._loads: dict[str, _Load] = {}
+        """What was written last of each run; until it sets out, more can be put to it."""
 
     # --- living a run
 
@@ -184,7 +231,6 @@ class Runs(Incidents):
             return None
         if queued.not_before is not None and queued.not_before > now:
             return None
-        at = stamp(now)
         run = queued.to(
             Status.RUNNING,
             started=now,
@@ -193,18 +239,12 @@ class Runs(Incidents):
             attempt=queued.attempt + 1,
             barren=queued.barren + 1,
         )
-        values = (owner, at + self._lease, at, run.fence, run.attempt, run.barren, run.id, queued.fence)
-
-        def work(connection: sqlite3.Connection) -> None:
-            if connection.execute(_BEGIN, values).rowcount != 1:
-                raise _fenced(run)
-
-        begun = self._begun[run.id] = self._db.submit(work, lazily=True)
+        begun = self._begun[run.id] = self._send(_Load(run, 0, owner, stamp(now)), lazily=True)
         begun.add_done_callback(lambda done: self._settle_begin(run, done))
         self._taken[run.id] = (run.fence, 0)
         return run
 
-    def _settle_begin(self, run: Run, done: asyncio.Future[None]) -> None:
+    def _settle_begin(self, run: Run, done: asyncio.Future[list[Step]]) -> None:
         fault = None if done.cancelled() else done.exception()
         if fault is None:
             self._begun.pop(run.id, None)
@@ -242,36 +282,32 @@ class Runs(Incidents):
         fence, first = self._taken.get(run.id, (None, 0))
         if fence != run.fence:
             return _failed(_fenced(run))
-        # not by `replace`, which takes ten times as long: this is done for every step there is
-        numbered = [
-            Step(kind=each.kind, iteration=each.iteration, body=each.body, call_id=each.call_id, seq=first + i, at=now)
-            for i, each in enumerate(steps)
-        ]
         # encoded here, so that what the caller changes afterwards is not written; deflated over there
         bodies = [encode(step.body) for step in steps]
-        self._taken[run.id] = (run.fence, first + len(steps))
-
-        def work(connection: sqlite3.Connection) -> list[Step]:
-            columns = [deflate(body) for body in bodies]
-            seal = sum(map(checksum, numbered, columns))
-            lease = now_in(connection, at) + self._lease
-            grown = connection.execute(_GROW, (len(steps), seal, active, lease, run.id, run.fence, first))
-            if grown.rowcount != 1:
-                raise _refusal(connection, run)
-            connection.executemany(
-                _STEP,
-                [
-                    (run.id, step.seq, step.kind.value, step.iteration, step.call_id, run.fence, at, column)
-                    for step, column in zip(numbered, columns, strict=True)
-                ],
+        load = self._loads.get(run.id)
+        if durable or load is None or load.departure != self._db.departures:
+            load = _Load(run, first)
+        load.at, load.active = at, active
+        for seq, (step, body) in enumerate(zip(steps, bodies, strict=True), first):
+            # not by `replace`, which takes ten times as long: this is done for every step there is
+            numbered = Step(
+                kind=step.kind, iteration=step.iteration, body=step.body, call_id=step.call_id, seq=seq, at=now
             )
-            note_steps(connection, run, numbered, at)
-            for step in numbered:
-                if step.kind is StepKind.CALL and (approval := step.body.get("approval")):
-                    use(connection, run, approval)
-            return numbered
+            load.steps.append((numbered, at, body))
+        self._taken[run.id] = (run.fence, first + len(steps))
+        return self._send(load, durable=durable, lazily=lazily)
 
-        return self._db.submit(work, durable=durable, lazily=lazily)
+    def _send(self, load: _Load, *, durable: bool = False, lazily: bool = False) -> asyncio.Future[list[Step]]:
+        """Let a load set out, or the one that has been waiting for that since before it got more to carry."""
+        if load.kept is None:
+            load.departure = self._db.departures
+            load.kept = self._db.submit(
+                lambda connection: load.write(connection, self._lease), durable=durable, lazily=lazily
+            )
+            self._loads[load.run.id] = load
+        elif not lazily:
+            self._db.hasten()
+        return load.kept
 
     async def steps(self, run_id: str) -> list[Step]:
         """Return what a run did so far, in order."""
@@ -359,6 +395,7 @@ class Runs(Incidents):
         if self._taken.get(run.id, (None, 0))[0] == run.fence:  # it may have been taken again already
             del self._taken[run.id]
             self._begun.pop(run.id, None)
+            self._loads.pop(run.id, None)
 
     async def recover(self, owner: str) -> list[Run]:
         """Queue the runs whose process died and return every queued run, oldest first.

@@ -80,6 +80,7 @@ class Witness:
     def __post_init__(self) -> None:
         self.path = self.inner.path
         self._riding: list[_Item] = []
+        self.departures = 0
         self._line: deque[list[_Item]] = deque()
         self._departure: asyncio.Handle | None = None
         self.at_work: asyncio.Task[None] | None = None
@@ -93,9 +94,13 @@ class Witness:
         elif self._departure is None:
             self._departure = loop.call_later(RIDE, self._depart)
         if self.rides and not lazily:
-            self._departure.cancel()
-            self._departure = loop.call_soon(self._depart)
+            self.hasten()
         return answer
+
+    def hasten(self) -> None:
+        if self._departure is not None:
+            self._departure.cancel()
+        self._departure = asyncio.get_running_loop().call_soon(self._depart)
 
     async def write(self, work: Any, *, durable: bool = False) -> Any:
         return await self.submit(work, durable=durable)
@@ -117,6 +122,7 @@ class Witness:
         if self._departure is not None:
             self._departure.cancel()
             self._departure = None
+        self.departures += 1
         if self._riding:
             self._line.append(self._riding)
             self._riding = []
