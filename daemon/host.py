@@ -468,7 +468,7 @@ class RunHost:
             return None
 
 
-def _tell_if_lost(kept: asyncio.Future[None]) -> None:
+def _tell_if_lost(kept: asyncio.Future[bool]) -> None:
     """Log why a run was not archived: it has ended as it did all the same."""
     if not kept.cancelled() and (error := kept.exception()):
         log.error("memory.not_archived", exc_info=error)

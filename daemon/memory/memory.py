@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 from daemon.errors import NotFound, Refused
 from daemon.memory import rows, stats
+from daemon.memory.lately import Question
 from daemon.memory.meaning import Meaning
 from daemon.memory.pieces import Segment, pieces
 from daemon.memory.shelf import Shelf
@@ -170,8 +171,8 @@ class Memory:
         from daemon.memory.retrieve import fused
 
         queries = [query] if isinstance(query, str) else list(query)
-        found = [await self._asked(each, limit, exclude_run=exclude_run) for each in queries]
-        return found[0] if len(found) == 1 else fused(found, limit)
+        found = [(await self._asked(Question(each, limit), exclude_run=exclude_run))[0] for each in queries]
+        return list(found[0]) if len(found) == 1 else fused(found, limit)
 
     async def excerpt(self, query: str, *, limit: int = 10, tokens: int = 800, exclude_run: str | None = None) -> str:
         """Return what fits the question as text for a prompt: merged, dated, fenced, capped; empty if nothing does."""
@@ -185,52 +186,64 @@ class Memory:
         limit: int = 10,
         tokens: int = 800,
         exclude_run: str | None = None,
-        beside: Work[Any] = lambda _connection: None,
+        beside: Work[Any] | None = None,
     ) -> Briefing:
         """Return the same, what is kept under exactly this key and what `beside` finds, in one look: each is dear."""
-        from daemon.memory import context
 
         def told(connection: sqlite3.Connection, hits: list[Hit]) -> Briefing:
+            from daemon.memory import context
+
             kept = rows.item(connection, key) if key else None
             text, tainted = context.excerpt(connection, hits, tokens)
-            return Briefing(text, kept.text if kept else "", tainted or bool(kept and kept.tainted), beside(connection))
+            return Briefing(text, kept.text if kept else "", tainted or bool(kept and kept.tainted))
 
-        found: Briefing = await self._asked(
-            query, limit, exclude_run=exclude_run, caps=(PER_RUN, PER_ROUTINE), told=told
-        )
-        return found
+        question = Question(query, limit, PER_RUN, PER_ROUTINE, key, tokens)
+        found, seen = await self._asked(question, exclude_run=exclude_run, told=told, beside=beside)
+        briefing: Briefing = found._replace(beside=seen)
+        return briefing
 
     async def _asked(
         self,
-        query: str,
-        limit: int,
+        question: Question,
         *,
         exclude_run: str | None,
-        caps: tuple[int | None, int | None] = (None, None),
         told: Callable[[sqlite3.Connection, list[Hit]], Any] = lambda _connection, hits: hits,
-    ) -> Any:
-        """Return what becomes of the hits, in the same look at the database."""
+        beside: Work[Any] | None = None,
+    ) -> tuple[Any, Any]:
+        """Return what becomes of the hits and what `beside` finds, in the same look at the database.
+
+        What was asked before, and nothing written since, is known.
+        """
         from daemon.memory.retrieve import search
+        from daemon.memory.times import span
 
-        meant = await self.meaning.of(query, self.shelf) if self.meaning else None
-        now = self._clock().astimezone(self._zone())
-        per_run, per_routine = caps
+        lately, now = self.shelf.lately, self._clock().astimezone(self._zone())
+        asked, turns = (question, span(question.text, now)), lately.turns
+        known = lately.get(asked, exclude_run)
+        if known is not None:
+            return known, await self.shelf.read(beside) if beside else None
+        meant = await self.meaning.of(question.text, self.shelf) if self.meaning else None
+        runs: set[str] = set()
 
-        def work(connection: sqlite3.Connection) -> Any:
+        def work(connection: sqlite3.Connection) -> tuple[Any, Any]:
             hits = search(
                 connection,
-                query,
-                limit,
+                question.text,
+                question.limit,
                 now=now,
                 meant=meant,
                 exclude_run=exclude_run,
-                per_run=per_run,
-                per_routine=per_routine,
-                lately=self.shelf.lately,
+                per_run=question.per_run,
+                per_routine=question.per_routine,
+                runs=runs,
             )
-            return told(connection, hits)
+            return told(connection, hits), beside(connection) if beside else None
 
-        return await self.shelf.read(work)
+        found, seen = await self.shelf.read(work)
+        # An embedder may answer too late to be heard. The line that stands for a run is found by its key alone.
+        if not (self.meaning or self.shelf.shared or rows.LINE in f"{question.key} {question.text}"):
+            lately.keep(asked, exclude_run, turns, found, runs)
+        return found, seen
 
     async def expand(self, anchor: Anchor, window: int = 1) -> ExpandedContext:
         """Return a remembered text with what stood around it; raises NotFound."""
@@ -252,7 +265,7 @@ class Memory:
         ended: datetime,
         line: str | None = None,
         tainted: bool = False,
-    ) -> asyncio.Future[None]:
+    ) -> asyncio.Future[bool]:
         """Keep a run in pieces; await the result to know it is committed. Doing it again replaces what was kept.
 
         `line`, which stands for the whole, is kept with them as the item `run:<id>`. As it says what they say, it is
@@ -261,8 +274,8 @@ class Memory:
         key = f"{rows.LINE}{run}"
         line = checked_text(key, line) if line else None
 
-        def work(connection: sqlite3.Connection) -> None:
-            rows.put_run(
+        def work(connection: sqlite3.Connection) -> bool:
+            news = rows.put_run(
                 connection,
                 run=run,
                 routine=routine,
@@ -273,7 +286,7 @@ class Memory:
                 pieces=list(pieces(routine, segments)),
             )
             if line:
-                rows.put_item(
+                news |= rows.put_item(
                     connection,
                     key=key,
                     text=line,
@@ -283,6 +296,7 @@ class Memory:
                     now=stamp(ended),
                     indexed=False,
                 )
+            return news
 
         self.shelf.tidy()
         kept = self.shelf.submit(work)

@@ -91,23 +91,25 @@ def search(
     exclude_run: str | None = None,
     per_run: int | None = None,
     per_routine: int | None = None,
-    lately: fulltext.Lately | None = None,
+    runs: set[str] | None = None,
 ) -> list[Hit]:
     """Return the texts that fit best, best first; at most so many of one run and of one routine.
 
     `now`, in the zone of who asks, is what "yesterday" counts from; of texts that are nearly the same one is told.
+    To `runs` those are added whose texts had to be looked at, as if one of them should ask, they are left out.
     """
     query = tokens.query(question)
     key = clean(question).strip()
     when = span(question, now) if now else None
     asked = query.terms and limit > 0
-    scores = _proposed(connection, query, max(POOL, 2 * limit), when, lately or fulltext.Lately()) if asked else {}
+    scores = _proposed(connection, query, max(POOL, 2 * limit), when) if asked else {}
     sure: set[int] = set()
     if limit > 0:
         sure |= {exact for (exact,) in connection.execute("SELECT -id FROM memory_item WHERE key = ?", (key,))}
         if meant:  # then nothing is known of a text by its score alone
             sure |= {*scores, *vectors.nearest(connection, meant)}
-    pile = _Pile(connection, dict.fromkeys(sure, 0.0) | scores, sure, exclude_run, limit)
+    scores = dict.fromkeys(sure, 0.0) | scores
+    pile = _Pile(connection, scores, sure, exclude_run, limit, runs)
     candidates = pile.first()
     if not candidates:
         return []
@@ -129,11 +131,9 @@ def fused(found: Sequence[Sequence[Hit]], limit: int) -> list[Hit]:
     return _kept(sorted(best.values(), key=lambda hit: (hit.relevance, hit.text.at), reverse=True), limit, None, None)
 
 
-def _proposed(
-    connection: sqlite3.Connection, query: tokens.Query, pool: int, when: Span | None, lately: fulltext.Lately
-) -> dict[int, float]:
+def _proposed(connection: sqlite3.Connection, query: tokens.Query, pool: int, when: Span | None) -> dict[int, float]:
     """Return what the index finds, with its score; of the time the question speaks of, some in any case."""
-    scores = lately.best(connection, query.terms, pool, _best)
+    scores = _best(connection, query.terms, pool)
     if when:
         first, last = connection.execute(_RUNS_WITHIN, (stamp(when.begin), stamp(when.end))).fetchone()
         within = connection.execute(_IDS_OF_RUNS, (first, last)).fetchone()
@@ -165,8 +165,10 @@ class _Pile:
         sure: set[int],
         exclude_run: str | None,
         step: int,
+        runs: set[str] | None,
     ) -> None:
         self._connection, self._exclude_run, self._step = connection, exclude_run, step
+        self._runs = set() if runs is None else runs
         self.scores = scores
         self._sure = [id_ for id_ in scores if id_ > 0 or id_ in sure]
         self.waiting = [id_ for id_ in scores if id_ < 0 and id_ not in sure]
@@ -183,6 +185,7 @@ class _Pile:
         """Return the next few items."""
         step, self.waiting = self.waiting[: self._step], self.waiting[self._step :]
         found = by_ids(self._connection, (*beside, *step)).values()
+        self._runs.update(text.run_id for text in found if text.run_id)
         return [text for text in found if not self._exclude_run or text.run_id != self._exclude_run]
 
 

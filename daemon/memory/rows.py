@@ -63,8 +63,11 @@ def put_item(
     tainted: bool,
     now: int,
     indexed: bool = True,
-) -> None:
-    """Keep a text under a key, in place of what was there; who created the key first is not forgotten."""
+) -> bool:
+    """Keep a text under a key, in place of what was there; who created the key first is not forgotten.
+
+    Tell whether there was anything.
+    """
     row = connection.execute(
         "INSERT INTO memory_item (key, category, run_id, tainted, created, updated, text, indexed)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING RETURNING id",
@@ -80,6 +83,7 @@ def put_item(
         ).fetchone()
     if indexed:
         index.add_item(connection, row[0], key, text, now)
+    return old is not None
 
 
 def _leave_index(connection: sqlite3.Connection, old: Item) -> None:
@@ -126,16 +130,17 @@ def put_run(
     started: int,
     ended: int,
     pieces: Sequence[Piece],
-) -> None:
+) -> bool:
     """Keep a run in pieces; doing it again for the same run replaces them, so it may follow a crash.
 
     What a routine says again would flood every answer, so that only one of the texts is in the index: the last one, or
     of several on one day the first, as to move it there costs more than all the rest that is done for a run.
+    Tell whether a question may be answered otherwise than before: not so where all was said before on that day.
     """
     about = (run, routine, goal, status, started, ended)
     row = connection.execute(_RUN, about).fetchone()
+    replaced = row is None and drop_run(connection, run)
     if row is None:
-        drop_run(connection, run)
         row = connection.execute(_RUN, about).fetchone()
     (owner,) = row
     said = _said(connection, {piece.digest for piece in pieces})
@@ -147,6 +152,7 @@ def put_run(
             heirs.setdefault(digest, id_)
         _supersede(connection, {id_: heir for digest, heir in heirs.items() for id_, _ in said[digest]})
         index.add_run(connection, owner)
+    return replaced or None in today
 
 
 _DAY = 86_400_000_000  # microseconds

@@ -10,7 +10,8 @@ from typing import TypeVar
 import structlog
 
 from daemon.errors import StoreDamaged
-from daemon.memory import fulltext, index
+from daemon.memory import index
+from daemon.memory.lately import Lately
 from daemon.store.database import Database, Work
 
 log = structlog.get_logger()
@@ -27,7 +28,10 @@ _TIDIED_AT = 4
 
 
 class Shelf:
-    """Read and write what memory keeps; the index may be lost at any time, and nothing is lost with it."""
+    """Read and write what memory keeps; the index may be lost at any time, and nothing is lost with it.
+
+    Whatever is written comes by here, so that what was answered before is forgotten with it.
+    """
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -36,7 +40,7 @@ class Shelf:
         self._in_vain = False
         """The damage is not in the index: making it anew did not help."""
         self._grown = 0
-        self.lately = fulltext.Lately()
+        self.lately = Lately()
         self.behind = asyncio.Event()
         """Something is left to index."""
 
@@ -54,18 +58,32 @@ class Shelf:
         return await self._mended(lambda: self._db.read(work))
 
     async def write(self, work: Work[T], *, durable: bool = False) -> T:
-        return await self._mended(lambda: self._db.write(work, durable=durable))
+        return await self._mended(lambda: self._written(work, durable=durable))
 
-    def submit(self, work: Work[T]) -> asyncio.Future[T]:
-        """Do it with whatever is written next; works are committed in the order of their submission."""
-        first: Awaitable[T] | None = self._db.submit(work, lazily=True)
+    def submit(self, work: Work[bool]) -> asyncio.Future[bool]:
+        """Do it with whatever is written next; works are committed in the order of their submission.
 
-        def attempt() -> Awaitable[T]:
+        It tells whether a question may be answered otherwise than before.
+        """
+        first: Awaitable[bool] | None = self._written(work, lazily=True, tells=True)
+
+        def attempt() -> Awaitable[bool]:
             nonlocal first
             done, first = first, None
-            return done if done is not None else self._db.write(work)
+            return done if done is not None else self._written(work)
 
         return asyncio.ensure_future(self._mended(attempt))
+
+    def _written(self, work: Work[T], *, tells: bool = False, **how: bool) -> asyncio.Future[T]:
+        """Have it written; before anybody hears that it is, what was answered before is forgotten."""
+
+        def heed(kept: asyncio.Future[T]) -> None:
+            if kept.cancelled() or kept.exception() or not tells or kept.result():
+                self.lately.turn()
+
+        written = self._db.submit(work, **how)
+        written.add_done_callback(heed)
+        return asyncio.shield(written)  # it is written as well where nobody waits for it any more
 
     def tidy(self) -> None:
         """Note that the index is about to grow, and now and then put it in order, with whatever is written next."""
@@ -77,7 +95,10 @@ class Shelf:
             )
 
     async def apart(self, work: Work[T]) -> T:
-        return await self._db.apart(work)
+        try:
+            return await self._db.apart(work)
+        finally:
+            self.lately.turn()
 
     async def refresh(self) -> None:
         """Index what is left to index, part by part; usually nothing."""
@@ -101,11 +122,10 @@ class Shelf:
             await self._renew()
 
     async def _renew(self) -> None:
-        await self._db.apart(index.renew)
-        self.lately = fulltext.Lately()  # a new index may look like one that was there before
+        await self.apart(index.renew)
         self._renewed += 1
         for _ in range(_AT_ONCE):
-            if await self._db.write(index.rebuild_some):
+            if await self._written(index.rebuild_some):
                 return
         self.behind.set()
 

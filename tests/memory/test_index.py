@@ -66,7 +66,7 @@ async def test_a_rebuild_goes_in_parts_and_what_happens_in_between_is_not_lost(l
     await library.run("02", "a badger came in between")
     await library.run("0111", "run 11 was archived anew")
     await library.run("010", "run 0 was archived anew")
-    await library.db.write(lambda connection: rows.drop_run(connection, "0110"))
+    await library.memory.shelf.write(lambda connection: rows.drop_run(connection, "0110"))
     await library.memory.refresh()
     assert await library.indexed() == 1_200 - 300 + 3
     grown = await contents(library)
@@ -108,7 +108,7 @@ async def make(library: Library, move: tuple[Any, ...]) -> None:
         case ("archive", run, texts):
             await library.run(run, *texts)
         case ("drop", run):
-            await library.db.write(partial(rows.drop_run, run=run))
+            await library.memory.shelf.write(partial(rows.drop_run, run=run))
 
 
 @settings(deadline=None, derandomize=True, max_examples=60)

@@ -7,9 +7,7 @@ not depend on where it is kept. Not here: which texts are in the index, and what
 from __future__ import annotations
 
 import sqlite3
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 # How much a word counts that stands in the text itself, the two before, the two after, the speaker's name, the date.
@@ -19,8 +17,6 @@ WEIGHTS = (1.0, 0.35, 0.2, 0.5, 0.5)
 # Below so many texts every question is answered within milliseconds. Above, so many may be weighed: 20 ms.
 SMALL, BUDGET = 50_000, 20_000
 SAMPLE = 5_000
-# So many questions are remembered with what was found, some 10 kB each: those of as many routines.
-_LATELY = 32
 
 
 class Document(NamedTuple):
@@ -64,9 +60,6 @@ class FullText(Protocol):
     def runs_saying(self, connection: Any, terms: Sequence[str]) -> list[str]:
         """Return the runs in which one text itself holds all of the terms."""
 
-    def state(self, connection: Any) -> object | None:
-        """Return what is another one whenever the index has changed; None if that takes as long as a question."""
-
     def best(self, connection: Any, terms: Sequence[str], pool: int) -> dict[int, float]:
         """Return the texts that fit best, with their scores; in a big store the rare terms choose them."""
 
@@ -83,32 +76,6 @@ def of(connection: Any) -> FullText:
     from daemon.memory.fulltext import tsvector
 
     return tsvector
-
-
-class Lately:
-    """The answers to the last few questions: a routine asks the same each time, and often has nothing new to tell."""
-
-    def __init__(self) -> None:
-        self._answers: OrderedDict[tuple[tuple[str, ...], int], tuple[object, dict[int, float]]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def best(
-        self, connection: Any, terms: tuple[str, ...], pool: int, find: Callable[..., dict[int, float]]
-    ) -> dict[int, float]:
-        """Return what `find` does with the same arguments, or did if the index is what it was."""
-        state = of(connection).state(connection)
-        if state is None:
-            return find(connection, terms, pool)
-        asked = terms, pool
-        before, found = self._answers.get(asked, (None, {}))
-        if before != state:
-            found = find(connection, terms, pool)
-        with self._lock:  # two threads read
-            self._answers[asked] = state, found
-            self._answers.move_to_end(asked)
-            if len(self._answers) > _LATELY:
-                self._answers.popitem(last=False)
-        return dict(found)
 
 
 def rare_ones(terms: Sequence[str], frequencies: dict[str, int], *, budget: int = BUDGET) -> list[str] | None:

@@ -115,14 +115,6 @@ def runs_saying(connection: sqlite3.Connection, terms: Sequence[str]) -> list[st
     return [run for (run,) in found]
 
 
-def state(connection: sqlite3.Connection) -> object | None:
-    """Return the records that every write of the index renews: what it consists of, and how much there is of all.
-
-    https://sqlite.org/fts5.html#structure_record_format
-    """
-    return connection.execute("SELECT block FROM memory_fts_data WHERE id IN (1, 10)").fetchall()
-
-
 def best(connection: sqlite3.Connection, terms: Sequence[str], pool: int) -> dict[int, float]:
     return _scores(connection.execute(_SEARCH, (expression(connection, terms), pool)))
 

@@ -95,10 +95,6 @@ def runs_saying(connection: Any, terms: Sequence[str]) -> list[str]:
     return [run for (run,) in found]
 
 
-def state(connection: Any) -> object | None:
-    """Return None: a table of a server tells nobody that it has changed."""
-
-
 def best(
     connection: Any, terms: Sequence[str], pool: int, *, small: int = SMALL, budget: int = BUDGET // 4
 ) -> dict[int, float]:
