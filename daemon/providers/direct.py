@@ -11,7 +11,7 @@ import asyncio
 import select
 import ssl
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -57,13 +57,22 @@ def address_of(url: str) -> Address:
     return Address(secure, host, port, target.encode(), name.encode())
 
 
-def request(method: str, address: Address, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bytes:
-    """Return a request as it travels; the headers are those besides Host and Content-Length."""
+class Form(NamedTuple):
+    """All of a request but its body: those that a provider sends to one path differ in nothing else."""
+
+    method: str
+    address: Address
+    fields: Sequence[tuple[bytes, bytes]]
+    """The headers besides Host and Content-Length."""
+    head: bytes
+    """The same as it travels, up to the length of the body."""
+
+
+def form_of(method: str, address: Address, fields: Sequence[tuple[bytes, bytes]] = ()) -> Form:
+    """Write down once what requests have in common; the headers are those besides Host and Content-Length."""
     lines = [b"%s %s HTTP/1.1\r\nHost: %s\r\n" % (method.encode(), address.target, address.name)]
-    lines += [b"%s: %s\r\n" % field for field in headers]
-    if body:
-        lines.append(b"Content-Length: %d\r\n" % len(body))
-    return b"".join((*lines, b"\r\n", body))
+    lines += [b"%s: %s\r\n" % field for field in fields]
+    return Form(method, address, fields, b"".join(lines))
 
 
 class Reply:
@@ -74,9 +83,12 @@ class Reply:
         self.status, self.headers = self.answer.status, self.answer.headers
 
     async def read(self) -> bytes:
-        """Wait for all of the body; raises BrokenOff."""
-        await self._wire.reach(lambda: self.answer.complete)
+        """Wait for all of the body, and be done with it; raises BrokenOff."""
+        while not self.answer.complete:
+            await self._wire.more()
         body = self.answer.take()
+        if not self.answer.reusable:
+            self._wire.close()
         return self._unpacked(body) if self._is_packed else body
 
     async def pieces(self) -> AsyncIterator[bytes]:
@@ -110,8 +122,9 @@ class Reply:
 
     @property
     def _is_packed(self) -> bool:
+        coding = self.headers.get("content-encoding")
         # some servers name a character set there: what is no packing is passed over
-        return self.headers.get("content-encoding", "").strip().lower() in _PACKED
+        return coding is not None and coding.strip().lower() in _PACKED
 
     @staticmethod
     def _unpacked(body: bytes) -> bytes:
@@ -129,26 +142,20 @@ class Direct:
         self._wire: _Wire | None = None
         self._to: tuple[bool, str, int] | None = None
 
-    async def ask(
-        self,
-        method: str,
-        address: Address,
-        headers: Iterable[tuple[bytes, bytes]],
-        body: bytes = b"",
-        *,
-        patience: float | None = None,
-    ) -> Reply:
+    async def ask(self, form: Form, body: bytes = b"", *, patience: float | None = None) -> Reply:
         """Send a request and wait for the head of its answer.
 
         Raises Unreachable if there is no connection within `patience` seconds, BrokenOff if there is one and no answer.
         """
-        wire = self._wire
-        if wire is None or self._to != address[:3] or not wire.idle:
+        wire, to = self._wire, form.address[:3]
+        if wire is None or self._to != to or not wire.idle:
             await self.aclose()
-            wire = self._wire = await self._connected(address, patience)
-            self._to = address[:3]
-        wire.send(request(method, address, headers, body))
-        await wire.reach(lambda: wire.answer.head)
+            wire = self._wire = await self._connected(form.address, patience)
+            self._to = to
+        length = b"Content-Length: %d\r\n\r\n" % len(body) if body else b"\r\n"
+        wire.send(b"".join((form.head, length, body)))
+        while not wire.answer.head:
+            await wire.more()
         return Reply(wire)
 
     async def _connected(self, address: Address, patience: float | None) -> _Wire:
@@ -192,11 +199,6 @@ class _Wire(asyncio.Protocol):
         assert self._transport  # noqa: S101  connected
         self.answer, self._fresh = Answer(), False
         self._transport.write(request)
-
-    async def reach(self, there: Callable[[], bool]) -> None:
-        """Wait until the answer is so far."""
-        while not there():
-            await self.more()
 
     async def more(self) -> None:
         """Wait until more of the answer has come, or its end; raises BrokenOff."""

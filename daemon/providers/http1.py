@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping
 
 # Long enough for any server's cookies; what is longer is no head of an answer.
 _LONGEST_HEAD = 64 * 1024
-_END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
+_END_OF_HEAD = re.compile(rb"\n\r?\n")  # the end of a line, and an empty one
 _STATUS = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\x00]*)?")
 _NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?", re.DOTALL)
+_FOLD = re.compile(r"\n[ \t]+")  # an old way to go on in the next line
 _SPACE = " \t"  # and no other: `strip` alone would take what is a character of the value
 _LENGTH = re.compile(r"[0-9]{1,18}")
 _BODILESS = (204, 304)
@@ -83,7 +84,8 @@ class Answer:
             if len(self._raw) > _LONGEST_HEAD or not b"HTTP/1.".startswith(bytes(self._raw[:7])):
                 raise Malformed("the server does not speak HTTP")
             return False
-        first, *lines = self._raw[: end.start()].decode("latin-1").replace("\r\n", "\n").split("\n")
+        text = self._raw[: end.start()].decode("latin-1").removesuffix("\r").replace("\r\n", "\n")
+        first, _, lines = text.partition("\n")
         del self._raw[: end.end()]
         found = _STATUS.fullmatch(first)
         if found is None:
@@ -93,19 +95,29 @@ class Answer:
             raise Malformed("the server switched to another protocol unasked")
         if status > 199:  # before it there may be interim ones
             self.status, self.head = status, True
-            self._fields = _fields(lines)
-            self._frame(old=found[1] == "0")
+            headers = self.headers = self._by_name(lines)
+            self._lasting = found[1] == "1" and "close" not in headers.get("connection", "").lower()
+            self._frame(headers.get("transfer-encoding", "").lower(), headers.get("content-length"))
         return True
 
-    def _frame(self, *, old: bool) -> None:
-        """Find out where the body ends."""
+    def _by_name(self, lines: str) -> dict[str, str]:
+        """Take the headers apart."""
+        if "\n " in lines or "\n\t" in lines:
+            lines = _FOLD.sub(" ", lines)
+        if "\0" in lines or "\r" in lines:
+            raise Malformed("a header of the answer is no header")
         headers: dict[str, str] = {}
-        for given, value in self._fields:
-            name = given.lower()
+        for line in lines.split("\n") if lines else ():
+            given, colon, value = line.partition(":")
+            if not colon or not _NAME.fullmatch(given):
+                raise Malformed("a header of the answer is no header")
+            value, name = value.strip(_SPACE), given.lower()
+            self._fields.append((given, value))
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
-        self.headers = headers
-        self._lasting = not old and "close" not in headers.get("connection", "").lower()
-        coding, length = headers.get("transfer-encoding", "").lower(), headers.get("content-length")
+        return headers
+
+    def _frame(self, coding: str, length: str | None) -> None:
+        """Find out where the body ends."""
         if self.status in _BODILESS:
             self.complete = True
         elif coding:
@@ -113,10 +125,11 @@ class Answer:
                 raise Malformed(f"the answer is transferred as {coding!r}, which nobody asked for")
             self._next = self._read_size
         elif length is not None:
-            lengths = {each.strip() for each in length.split(",")}
-            if len(lengths) > 1 or not _LENGTH.fullmatch(only := lengths.pop()):
+            if "," in length and len(same := {each.strip() for each in length.split(",")}) == 1:
+                length = same.pop()  # said twice
+            if not _LENGTH.fullmatch(length):
                 raise Malformed(f"the answer says of its length: {length!r}")
-            self._left, self._next = int(only), self._read_body
+            self._left, self._next = int(length), self._read_body
             self.complete = not self._left
         else:
             self._lasting, self._next = False, self._read_to_the_end
@@ -162,8 +175,12 @@ class Answer:
         return line is not None
 
     def _take_over(self) -> None:
-        some = bytes(self._raw[: self._left])
-        del self._raw[: self._left]
+        if len(self._raw) <= self._left:
+            some = bytes(self._raw)
+            self._raw.clear()
+        else:
+            some = bytes(self._raw[: self._left])
+            del self._raw[: self._left]
         self._left -= len(some)
         self._body.append(some)
 
@@ -177,17 +194,3 @@ class Answer:
         line = bytes(self._raw[:end]).removesuffix(b"\r")
         del self._raw[: end + 1]
         return line
-
-
-def _fields(lines: list[str]) -> list[tuple[str, str]]:
-    fields: list[tuple[str, str]] = []
-    for line in lines:
-        if line[:1] in (" ", "\t") and fields:  # an old way to go on in the next line
-            name, value = fields.pop()
-            fields.append((name, f"{value} {line.strip(_SPACE)}"))
-            continue
-        name, colon, value = line.partition(":")
-        if not colon or not _NAME.fullmatch(name) or "\0" in value or "\r" in value:
-            raise Malformed("a header of the answer is no header")
-        fields.append((name, value.strip(_SPACE)))
-    return fields

@@ -16,9 +16,9 @@ import structlog
 
 from daemon.errors import ProviderError
 from daemon.models import LLMResponse
-from daemon.providers.direct import Address, address_of
+from daemon.providers.direct import Form, address_of, form_of
 from daemon.providers.vendor import CONNECT_TIMEOUT, Answer, Incoming, VendorProvider, broken, in_thread
-from daemon.providers.ways import Reply, Way, Ways
+from daemon.providers.ways import Ways
 from daemon.providers.wire.base import Question
 from daemon.providers.wire.chat import CHAT
 
@@ -36,13 +36,14 @@ class OpenSourceProvider(VendorProvider):
         self._opening = asyncio.Lock()
         self._is_another = False
         """It was asked, and is no Ollama."""
-        self._addresses: dict[str, Address] = {}
-        """By path: reading an address takes as long as sending a request to it."""
+        self._forms: dict[str, Form] = {}
+        """By path: to write one takes as long as to send a request."""
 
     async def warm(self) -> None:
         await self._open()
 
     async def close(self) -> None:
+        await super().close()
         ways, self._ways = self._ways, None
         if ways is not None:
             await ways.close()
@@ -59,28 +60,26 @@ class OpenSourceProvider(VendorProvider):
     async def _post(self, path: str, body: bytes) -> Answer:
         return await self._answer("POST", path, body)
 
-    async def _answer(self, method: str, path: str, body: bytes | None = None, *, root: str | None = None) -> Answer:
+    async def _answer(self, method: str, path: str, body: bytes = b"", *, root: str | None = None) -> Answer:
         ways = self._ways or await self._open()
+        form = self._forms.get(path) or self._form(method, path, root)
         try:
-            async with ways.one() as way:
-                reply = await self._asked(way, method, path, body, root=root)
-                content = await reply.read()
-                await reply.aclose()
+            reply, content = await ways.fetch(form, body, patience=CONNECT_TIMEOUT)
         except OSError as error:
             raise broken(error, self._vendor) from error
         return Answer(reply.status, reply.headers, content)
 
-    async def _looked_over(self, response: LLMResponse, question: Question) -> LLMResponse:
+    def _seems_odd(self, response: LLMResponse, question: Question) -> bool:
+        return 0 < response.usage.input < _least(question) > LONG_QUESTION and not self._is_another
+
+    async def _looked_into(self, response: LLMResponse, question: Question) -> LLMResponse:
         """Note that the server has cut the question to what it holds, as Ollama does without a word.
 
         Its `/v1` takes no size of context, and 4,096 tokens are all it has unless it was started with more; what does
         not fit is dropped from the front (NousResearch/hermes-agent#43900). The count of what it read tells of it, but
         an older one does not count what it still had in its cache: so it is asked how much it holds.
         """
-        least = sum(len(message.content) for message in question.messages) // _LETTERS
-        if least <= LONG_QUESTION or not 0 < response.usage.input < least or self._is_another:
-            return response
-        holds = await self._holds()
+        least, holds = _least(question), await self._holds()
         begun = any(message.role == "assistant" for message in question.messages)
         if holds is None and (begun or self._is_another):
             return response  # the rest may have come from its cache; and others say it when a question is too long
@@ -115,7 +114,8 @@ class OpenSourceProvider(VendorProvider):
         ways = self._ways or await self._open()
         async with ways.one() as way:
             try:
-                reply = await self._asked(way, "POST", path, body)
+                form = self._forms.get(path) or self._form("POST", path)
+                reply = await way.ask(form, body, patience=CONNECT_TIMEOUT)
             except OSError as error:
                 raise broken(error, self._vendor) from error
 
@@ -131,13 +131,11 @@ class OpenSourceProvider(VendorProvider):
             finally:
                 await reply.aclose()
 
-    async def _asked(
-        self, way: Way, method: str, path: str, body: bytes | None = None, *, root: str | None = None
-    ) -> Reply:
-        if path not in self._addresses:
-            self._addresses[path] = address_of((root or self.base_url) + path)
-        headers = [*_HEADERS, (b"Authorization", f"Bearer {self._api_key}".encode())] if self._api_key else _HEADERS
-        return await way.ask(method, self._addresses[path], headers, body or b"", patience=CONNECT_TIMEOUT)
+    def _form(self, method: str, path: str, root: str | None = None) -> Form:
+        """Write down what the requests to a path have in common."""
+        fields = [*_HEADERS, (b"Authorization", f"Bearer {self._api_key}".encode())] if self._api_key else _HEADERS
+        form = self._forms[path] = form_of(method, address_of((root or self.base_url) + path), fields)
+        return form
 
 
 _HEADERS = [(b"Content-Type", b"application/json"), (b"Accept", b"application/json"), (b"User-Agent", b"agentd")]
@@ -146,6 +144,11 @@ _HEADERS = [(b"Content-Type", b"application/json"), (b"Accept", b"application/js
 LONG_QUESTION = 1500
 # Running text has four or five letters to a token, spaces included; no text worth asking about has more than this.
 _LETTERS = 8
+
+
+def _least(question: Question) -> int:
+    """Return how many tokens a question has at the least."""
+    return sum([len(message.content) for message in question.messages]) // _LETTERS
 
 
 def _next_size(tokens: int) -> int:

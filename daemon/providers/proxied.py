@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import httpx
 
-from daemon.providers.direct import Address, BrokenOff, Unreachable
+from daemon.providers.direct import BrokenOff, Form, Unreachable
 
 _NO_CONNECTION = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError, httpx.PoolTimeout)
 
@@ -19,20 +19,12 @@ class Proxied:
         limits = httpx.Limits(max_connections=1, max_keepalive_connections=1)
         self._transport = httpx.AsyncHTTPTransport(verify=tls or False, limits=limits, proxy=proxy)
 
-    async def ask(
-        self,
-        method: str,
-        address: Address,
-        headers: Iterable[tuple[bytes, bytes]],
-        body: bytes = b"",
-        *,
-        patience: float | None = None,
-    ) -> _Reply:
+    async def ask(self, form: Form, body: bytes = b"", *, patience: float | None = None) -> _Reply:
         """Send a request and wait for the head of its answer; raises Unreachable or BrokenOff."""
-        scheme = "https" if address.secure else "http"
-        url = f"{scheme}://{address.name.decode()}{address.target.decode()}"
+        scheme = "https" if form.address.secure else "http"
+        url = f"{scheme}://{form.address.name.decode()}{form.address.target.decode()}"
         request = httpx.Request(
-            method, url, headers=list(headers), content=body, extensions={"timeout": {"connect": patience}}
+            form.method, url, headers=list(form.fields), content=body, extensions={"timeout": {"connect": patience}}
         )
         try:
             return _Reply(await self._transport.handle_async_request(request))

@@ -33,6 +33,7 @@ class SdkProvider(VendorProvider):
         await self._open()
 
     async def close(self) -> None:
+        await super().close()
         client, self._client = self._client, None
         if client is not None:
             await client.close()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 
-from daemon.providers.direct import Address, BrokenOff, Reply, Unreachable
+from daemon.providers.direct import Address, BrokenOff, Form, Reply, Unreachable, form_of
 from daemon.providers.vendor import Answer
 from daemon.providers.ways import Way, Ways, proxy_for
 
@@ -27,7 +27,7 @@ def client_to(url: str, *, usual: Callable[..., httpx2.AsyncClient]) -> httpx2.A
     return usual(follow_redirects=False) if proxy_for(url) else _Client(url)
 
 
-class _Form(NamedTuple):
+class _Pattern(NamedTuple):
     """All of the requests to one path but their bodies."""
 
     options: Any
@@ -36,9 +36,8 @@ class _Form(NamedTuple):
     url: httpx2.URL
     headers: httpx2.Headers
     extensions: dict[str, Any]
-    address: Address
-    fields: list[tuple[bytes, bytes]]
-    """The headers that we do not write ourselves."""
+    form: Form
+    """The same as we send it."""
 
 
 class OnlyBodiesDiffer:
@@ -51,14 +50,14 @@ class OnlyBodiesDiffer:
     _client: httpx2.AsyncClient
 
     def __init__(self, **settings: Any) -> None:
-        self._forms: dict[str, _Form] = {}
+        self._patterns: dict[str, _Pattern] = {}
         super().__init__(**settings)
 
     async def post_bytes(self, path: str, body: bytes) -> Answer:
         """Send a body and return what came back; raises what the SDK raises, and OSError."""
-        form, client = self._forms.get(path), self._client
-        if form is not None and isinstance(client, _Client):
-            return await client.post_another(form, body)
+        pattern, client = self._patterns.get(path), self._client
+        if pattern is not None and isinstance(client, _Client):
+            return await client.post_another(pattern, body)
         response = await self._by_sdk(path, body, stream=False)
         return Answer(response.status_code, response.headers, response.content)
 
@@ -68,34 +67,34 @@ class OnlyBodiesDiffer:
 
     async def _by_sdk(self, path: str, body: bytes, *, stream: bool) -> httpx2.Response:
         sdk: Any = super()
-        form = self._forms.get(path)
-        if form is None:
+        pattern = self._patterns.get(path)
+        if pattern is None:
             asked = sdk.post(path, cast_to=httpx2.Response, content=body, stream=stream)
         else:
-            options = form.options.model_copy(update={"content": body})
+            options = pattern.options.model_copy(update={"content": body})
             asked = sdk.request(httpx2.Response, options, stream=stream)
         answer: httpx2.Response = await asked
         return answer
 
     def _build_request(self, options: Any, *, retries_taken: int = 0) -> httpx2.Request:
-        if options.content is None or options.url not in self._forms:
+        if options.content is None or options.url not in self._patterns:
             sdk: Any = super()
             request: httpx2.Request = sdk._build_request(options, retries_taken=retries_taken)
             if options.content is not None:
-                self._forms[options.url] = _form(options, request)
+                self._patterns[options.url] = _pattern(options, request)
             return request
-        form = self._forms[options.url]
-        cookies, extensions = self._client.cookies, form.extensions
+        like = self._patterns[options.url]
+        cookies, extensions = self._client.cookies, like.extensions
         return httpx2.Request(
-            form.method, form.url, headers=form.headers, cookies=cookies, content=options.content, extensions=extensions
+            like.method, like.url, headers=like.headers, cookies=cookies, content=options.content, extensions=extensions
         )
 
 
-def _form(options: Any, request: httpx2.Request) -> _Form:
+def _pattern(options: Any, request: httpx2.Request) -> _Pattern:
     options = options.model_copy(update={"content": None, "idempotency_key": None})
     headers = httpx2.Headers([field for field in request.headers.raw if field[0].lower() not in _OF_ONE])
-    address, fields = _address(request), _fields(headers)
-    return _Form(options, request.method, request.url, headers, request.extensions, address, fields)
+    form = form_of(request.method, _address(request), _fields(headers))
+    return _Pattern(options, request.method, request.url, headers, request.extensions, form)
 
 
 def _address(request: httpx2.Request) -> Address:
@@ -115,32 +114,33 @@ class _Client(httpx2.AsyncClient):
     def __init__(self, url: str) -> None:
         self._ways = Ways(url, tls=httpx2.create_ssl_context)
         self._straight = _Transport(self._ways)
+        self._has_cookies = False
         super().__init__(transport=self._straight, follow_redirects=False, headers={"Accept-Encoding": _PACKED})
 
-    async def post_another(self, form: _Form, body: bytes) -> Answer:
+    async def post_another(self, pattern: _Pattern, body: bytes) -> Answer:
         """Send a request like an earlier one; raises OSError."""
-        fields, patience = form.fields, form.extensions["timeout"]["connect"]
-        if self.cookies:
-            request = httpx2.Request(form.method, form.url, cookies=self.cookies)
-            fields = [*fields, *(field for field in request.headers.raw if field[0].lower() == b"cookie")]
-        async with self._ways.one() as way:
-            reply = await way.ask(form.method, form.address, fields, body, patience=patience)
-            content = await reply.read()
-            await reply.aclose()
+        form, patience = pattern.form, pattern.extensions["timeout"]["connect"]
+        if self._has_cookies:
+            request = httpx2.Request(form.method, pattern.url, cookies=self.cookies)
+            own = (field for field in request.headers.raw if field[0].lower() == b"cookie")
+            form = form_of(form.method, form.address, [*form.fields, *own])
+        reply, content = await self._ways.fetch(form, body, patience=patience)
         if "set-cookie" in reply.headers:
-            self._keep_cookies(form, reply)
+            assert isinstance(reply, Reply)  # noqa: S101  there is no proxy
+            request = httpx2.Request(form.method, pattern.url)
+            self._keep_cookies(httpx2.Response(reply.status, headers=reply.answer.fields, request=request))
         return Answer(reply.status, reply.headers, content)
 
-    def _keep_cookies(self, form: _Form, reply: Any) -> None:
-        request = httpx2.Request(form.method, form.url)
-        self.cookies.extract_cookies(httpx2.Response(reply.status, headers=reply.answer.fields, request=request))
+    def _keep_cookies(self, response: httpx2.Response) -> None:
+        self.cookies.extract_cookies(response)
+        self._has_cookies = True
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **settings: Any) -> httpx2.Response:
         if settings or self.is_closed:
             return await super().send(request, stream=stream, **settings)
         response = await self._straight.handle_async_request(request)
         if "set-cookie" in response.headers:
-            self.cookies.extract_cookies(response)
+            self._keep_cookies(response)
         if not stream:
             try:
                 await response.aread()
@@ -155,12 +155,10 @@ class _Transport(httpx2.AsyncBaseTransport):
         self._ways = ways
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        address, fields = _address(request), _fields(request.headers)
+        form = form_of(request.method, _address(request), _fields(request.headers))
         body, way = await request.aread(), self._ways.take()
         try:
-            reply = await way.ask(
-                request.method, address, fields, body, patience=request.extensions["timeout"]["connect"]
-            )
+            reply = await way.ask(form, body, patience=request.extensions["timeout"]["connect"])
         except Unreachable as error:
             await way.aclose()
             raise httpx2.ConnectError(str(error), request=request) from error

@@ -29,6 +29,7 @@ from daemon.models import Chunk, Json, LLMMessage, LLMResponse
 from daemon.providers import faults
 from daemon.providers.base import Listed, LLMProvider
 from daemon.providers.capabilities import capabilities as capabilities_of
+from daemon.providers.patience import Patience, Within
 from daemon.providers.strict import loosened, mended, strictly
 from daemon.providers.wire.base import Pieces, Question, Wire
 from daemon.providers.wire.sse import Event, Reader
@@ -50,6 +51,8 @@ _DONE = "[DONE]"  # how Chat Completions ends a stream
 _TOOL_LISTS = 64
 # A shorter key is a word that a local server ignores ("ollama"), and stands in honest texts too.
 _SECRET = 8
+# What reading an answer raises that has not the agreed form.
+_OF_FORM = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 class Answer(NamedTuple):
@@ -94,9 +97,8 @@ class VendorProvider(LLMProvider):
         self.base_url = _required(base_url, self.name, "base_url", "such as http://127.0.0.1:11434/v1").rstrip("/")
         self.capabilities = capabilities_of(self._model, capabilities, provider=self.name)
         self._vendor = _host(self.base_url, self.name)
-        self._api_key, self._needs_key = api_key, needs_key
-        self._looks_like_a_key = not api_key or re.fullmatch(r"[!-~]+", api_key) is not None
-        self._timeout, self._stall = timeout, stall
+        self._api_key, self._key_fault = api_key, _fault_of(api_key, needs_key, self.name)
+        self._timeout, self._stall = Patience(timeout), Patience(stall)
         self._temperature, self._max_tokens = temperature, max_tokens
         self._slots = asyncio.Semaphore(max_concurrency) if max_concurrency else nullcontext()
         self._tools: dict[int, tuple[Sequence[Json], bytes]] = {}
@@ -124,6 +126,10 @@ class VendorProvider(LLMProvider):
     def supports_function_calling(self) -> bool:
         return self.capabilities.tools
 
+    async def close(self) -> None:
+        self._timeout.close()
+        self._stall.close()
+
     async def chat(
         self,
         messages: Sequence[LLMMessage],
@@ -140,7 +146,9 @@ class VendorProvider(LLMProvider):
             async with self._slots:
                 start = time.perf_counter()
                 answer = await self._sent(body)
-            response = await self._looked_over(self._read(answer, question), question)
+            response = self._read(answer, question)
+            if self._seems_odd(response, question):
+                response = await self._looked_into(response, question)
         except ProviderError as error:
             self._sign(error)
             raise
@@ -183,19 +191,21 @@ class VendorProvider(LLMProvider):
                             async for chunk in self._chunks(incoming, pieces):
                                 yield chunk
                             response = self._together(incoming, pieces, question)
-        response = await self._looked_over(response, question)
+        if self._seems_odd(response, question):
+            response = await self._looked_into(response, question)
         self._tell(response, start)
         yield Chunk(response=self._loosened(self._noted(response, functions), functions))
 
     def _question(
         self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None, temperature: float | None, kw: Json
     ) -> Question:
+        temperature = self._temperature if temperature is None else temperature
         return Question(
             model=self._model,
             vendor=self._vendor,
             messages=messages,
             offers_tools=bool(functions) and self.capabilities.tools,
-            temperature=self._allowed(self._temperature if temperature is None else temperature),
+            temperature=None if temperature is None else self._allowed(temperature),
             max_tokens=kw.get("max_tokens") or self._max_tokens,
             cache_key=f"routine:{kw['routine']}" if kw.get("routine") else None,
             capabilities=self.capabilities,
@@ -224,14 +234,16 @@ class VendorProvider(LLMProvider):
         with self._signing():
             self._check_key()
             try:
-                async with asyncio.timeout(self._timeout):
+                with Within(self._timeout):
                     answer = await self._get(self.wire.models)
             except TimeoutError:
-                raise Transport(f"no answer within {self._timeout:g} s") from None
+                raise Transport(f"no answer within {self._timeout.seconds:g} s") from None
             if answer.status != 200:
                 raise faults.from_response(*answer, provider=self.name)
-            with self._understanding(answer.content, _request_id(answer.headers)):
+            try:
                 return [_listed(each) for each in jsontext.read(answer.content)["data"]]
+            except _OF_FORM as error:
+                raise _misread(answer.content, _request_id(answer.headers)) from error
 
     @abstractmethod
     async def _get(self, path: str) -> Answer:
@@ -246,17 +258,17 @@ class VendorProvider(LLMProvider):
         """Send a body and hold on to what is coming back; raises Transport if nothing does."""
 
     def _check_key(self) -> None:
-        if self._needs_key and not self._api_key:
-            raise BadKey(f"there is no key; set api_key_file or api_key_env in [providers.{self.name}]")
-        if not self._looks_like_a_key:
-            odd = "the key holds a character that no key has (a space, a line break?)"
-            raise BadKey(f"{odd}; check that of [providers.{self.name}]")
+        if self._key_fault:
+            raise BadKey(self._key_fault)
 
     def _body(self, question: Question, functions: Sequence[Json] | None, *, streamed: bool = False) -> bytes:
-        body = jsontext.sendable({**self.wire.body(question), **(self.wire.streaming if streamed else {})})
+        body = self.wire.body(question)
+        if streamed:
+            body |= self.wire.streaming
+        text = jsontext.sendable(body)
         if not question.offers_tools or not functions:  # an empty list is an error to most
-            return body
-        return b'%s,"tools":%s}' % (body[:-1], self._translated(functions))
+            return text
+        return b"".join((memoryview(text)[:-1], b',"tools":', self._translated(functions), b"}"))
 
     def _translated(self, functions: Sequence[Json]) -> bytes:
         """Return the functions in the vendor's language; the same list is translated once."""
@@ -281,8 +293,12 @@ class VendorProvider(LLMProvider):
         )
         return replace(response, note="; ".join(filter(None, (response.note, note))))
 
-    async def _looked_over(self, response: LLMResponse, question: Question) -> LLMResponse:
-        """Return the answer, with a note if the vendor did something with the question that it does not say."""
+    def _seems_odd(self, response: LLMResponse, question: Question) -> bool:
+        """Tell whether the vendor may have done something with the question that it does not say."""
+        return False
+
+    async def _looked_into(self, response: LLMResponse, question: Question) -> LLMResponse:
+        """Return an answer that seems odd, with a note on what the vendor did if it did something."""
         return response
 
     def _loosened(self, response: LLMResponse, functions: Sequence[Json] | None) -> LLMResponse:
@@ -298,20 +314,20 @@ class VendorProvider(LLMProvider):
 
     async def _sent(self, body: bytes) -> Answer:
         try:
-            async with asyncio.timeout(self._timeout):
+            with Within(self._timeout):
                 return await self._post(self.wire.path, body)
         except TimeoutError:
-            raise unsure(Transport(f"no answer within {self._timeout:g} s")) from None
+            raise unsure(Transport(f"no answer within {self._timeout.seconds:g} s")) from None
 
     @asynccontextmanager
     async def _begun(self, body: bytes) -> AsyncIterator[Incoming]:
         """Send a body and wait for the beginning of what comes back."""
         async with AsyncExitStack() as stack:
             try:
-                async with asyncio.timeout(self._timeout):
+                with Within(self._timeout):
                     incoming = await stack.enter_async_context(self._stream(self.wire.path, body))
             except TimeoutError:
-                raise unsure(Transport(f"no answer within {self._timeout:g} s")) from None
+                raise unsure(Transport(f"no answer within {self._timeout.seconds:g} s")) from None
             yield incoming
 
     async def _patiently(self, incoming: Incoming) -> AsyncGenerator[bytes, None]:
@@ -320,10 +336,10 @@ class VendorProvider(LLMProvider):
         async with aclosing(incoming.pieces) as pieces:
             while True:
                 try:
-                    async with asyncio.timeout(patience):
+                    with Within(patience):
                         piece = await anext(pieces, None)
                 except TimeoutError:
-                    raise unsure(Transport(f"the answer stood still for {patience:g} s")) from None
+                    raise unsure(Transport(f"the answer stood still for {patience.seconds:g} s")) from None
                 if piece is None:
                     return
                 patience = self._stall
@@ -345,47 +361,39 @@ class VendorProvider(LLMProvider):
                 yield chunk
 
     def _taken(self, event: Event, incoming: Incoming, pieces: Pieces) -> Chunk | None:
-        with self._understanding(event.data.encode(), _request_id(incoming.headers)):
+        try:
             data = json.loads(event.data)
             if event.name == "error" or data.get("type") == "error":
                 raise faults.from_response(200, incoming.headers, event.data.encode(), provider=self.name)
             if status := _hidden_failure(data):
                 raise faults.from_response(status, incoming.headers, event.data.encode(), provider=self.name)
             return pieces.add(event.name, data)
+        except _OF_FORM as error:
+            raise _misread(event.data.encode(), _request_id(incoming.headers)) from error
 
     def _together(self, incoming: Incoming, pieces: Pieces, question: Question) -> LLMResponse:
         """Return the answer that a stream came to."""
-        request_id = _request_id(incoming.headers)
         whole = pieces.whole()
         if whole is None:
-            raise Transport("the answer broke off before its end", request_id=request_id)
-        with self._understanding(b"", request_id):
-            return self._understood(whole, Answer(200, incoming.headers, b""), request_id, question)
+            raise Transport("the answer broke off before its end", request_id=_request_id(incoming.headers))
+        return self._read(Answer(200, incoming.headers, b""), question, whole)
 
-    def _read(self, answer: Answer, question: Question) -> LLMResponse:
+    def _read(self, answer: Answer, question: Question, streamed: Json | None = None) -> LLMResponse:
+        """Read an answer; `streamed` is what one came to that has no content of its own."""
         if answer.status != 200:
             raise faults.from_response(*answer, provider=self.name)
         request_id = _request_id(answer.headers)
-        with self._understanding(answer.content, request_id):
-            return self._understood(jsontext.read(answer.content), answer, request_id, question)
-
-    def _understood(self, data: Any, answer: Answer, request_id: str | None, question: Question) -> LLMResponse:
-        if status := _hidden_failure(data):
-            content = answer.content or jsontext.sendable(data)
-            raise faults.from_response(status, answer.headers, content, provider=self.name)
-        return self.wire.read({**data, "id": request_id} if request_id else data, question)
-
-    def _understanding(self, content: bytes, request_id: str | None) -> _Marking:
-        """Turn what is wrong with the form of an answer into an error of ours."""
-
-        def translate(error: Exception) -> None:
-            if isinstance(error, ProviderError):
-                error.request_id = error.request_id or request_id
-            elif isinstance(error, KeyError | IndexError | TypeError | ValueError | AttributeError | RecursionError):
-                text = f"the answer is not of the agreed form but {faults.describe(content)}"
-                raise Transport(text, request_id=request_id) from error
-
-        return _Marking(translate)
+        try:
+            data = jsontext.read(answer.content) if streamed is None else streamed
+            if status := _hidden_failure(data):
+                content = answer.content or jsontext.sendable(data)
+                raise faults.from_response(status, answer.headers, content, provider=self.name)
+            return self.wire.read({**data, "id": request_id} if request_id else data, question)
+        except ProviderError as error:
+            error.request_id = error.request_id or request_id
+            raise
+        except _OF_FORM as error:
+            raise _misread(answer.content, request_id) from error
 
     def _allowed(self, temperature: float | None) -> float | None:
         """Return the temperature if the model takes it."""
@@ -467,6 +475,16 @@ def _required(value: str | None, name: str, key: str, hint: str) -> str:
     )
 
 
+def _fault_of(key: str | None, is_needed: bool, name: str) -> str | None:
+    """Return why a vendor cannot be asked with this key, if so."""
+    if is_needed and not key:
+        return f"there is no key; set api_key_file or api_key_env in [providers.{name}]"
+    if not key or re.fullmatch(r"[!-~]+", key):
+        return None
+    odd = "the key holds a character that no key has (a space, a line break?)"
+    return f"{odd}; check that of [providers.{name}]"
+
+
 def same_host(url: str, other: str) -> bool:
     """Tell whether two addresses are of one host; what is no address is of none."""
     try:
@@ -507,6 +525,12 @@ async def _drained(body: AsyncIterator[bytes]) -> None:
         async with asyncio.timeout(1.0):
             async for _ in body:
                 pass
+
+
+def _misread(content: bytes, request_id: str | None) -> Transport:
+    """Return what is wrong with an answer that has not the agreed form."""
+    text = f"the answer is not of the agreed form but {faults.describe(content)}"
+    return Transport(text, request_id=request_id)
 
 
 def _request_id(headers: Mapping[str, str]) -> str | None:

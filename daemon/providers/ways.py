@@ -10,11 +10,11 @@ import asyncio
 import os
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from daemon.providers.direct import Address, Direct
+from daemon.providers.direct import Direct, Form
 
 # Connections that nobody has used for so long are closed; servers drop idle ones on their own before long.
 _IDLE = 30.0
@@ -42,15 +42,7 @@ class Reply(Protocol):
 class Way(Protocol):
     """One connection."""
 
-    async def ask(
-        self,
-        method: str,
-        address: Address,
-        headers: Iterable[tuple[bytes, bytes]],
-        body: bytes = b"",
-        *,
-        patience: float | None = None,
-    ) -> Reply: ...
+    async def ask(self, form: Form, body: bytes = b"", *, patience: float | None = None) -> Reply: ...
     async def aclose(self) -> None: ...
 
 
@@ -82,14 +74,29 @@ class Ways:
         """Whether a timer is set: not when nothing is idle."""
         return self._reaper is not None
 
+    async def fetch(self, form: Form, body: bytes = b"", *, patience: float) -> tuple[Reply, bytes]:
+        """Send a request and return its answer, read to its end; raises what a connection raises."""
+        way = self.take()
+        try:
+            reply = await way.ask(form, body, patience=patience)
+            content = await reply.read()
+        except BaseException:
+            await way.aclose()
+            raise
+        await self.give_back(way)
+        return reply, content
+
     def one(self) -> Lent:
         """Lend a connection; one on which something went wrong, a cancellation included, is not lent again."""
         return Lent(self)
 
     def take(self) -> Way:
         """Hand out a connection, to be given back."""
-        way = self._idle.pop() if self._idle else self._new()
-        self._fewest_idle = min(self._fewest_idle, len(self._idle))
+        if not self._idle:
+            return self._new()
+        way = self._idle.pop()
+        if len(self._idle) < self._fewest_idle:
+            self._fewest_idle = len(self._idle)
         return way
 
     async def give_back(self, way: Way) -> None:

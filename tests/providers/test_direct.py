@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.providers.direct import BrokenOff, Direct, Unreachable, address_of
+from daemon.providers.direct import BrokenOff, Direct, Form, Unreachable, address_of, form_of
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
@@ -42,8 +42,12 @@ async def server(*answers: bytes, tls: ssl.SSLContext | None = None) -> AsyncIte
         yield f"{scheme}://127.0.0.1:{port}/", asked
 
 
+def to(url: str) -> Form:
+    return form_of("GET", address_of(url))
+
+
 async def get(way: Direct, url: str) -> bytes:
-    reply = await way.ask("GET", address_of(url), (), patience=20.0)
+    reply = await way.ask(to(url), patience=20.0)
     return await reply.read()
 
 
@@ -84,7 +88,7 @@ async def test_a_connection_that_the_server_wants_closed_is_not_used_again(way: 
 
 async def test_an_answer_that_nobody_read_to_its_end_is_no_answer_to_the_next_request(way: Direct) -> None:
     async with server(OK.replace(b"2", b"4"), OK) as (url, asked):
-        reply = await way.ask("GET", address_of(url), ())
+        reply = await way.ask(to(url))
         await reply.aclose()
         assert await get(way, url) == b"ok"
         assert asked == [1, 2]
@@ -154,7 +158,7 @@ async def test_what_a_server_packed_unasked_is_unpacked(
     head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(packed)}\r\ncontent-encoding: {request.node.callspec.id}\r\n\r\n"
     async with server(*[head.encode() + packed] * 2) as (url, _):
         assert await get(way, url) == b"ok" * 400
-        reply = await way.ask("GET", address_of(url), ())
+        reply = await way.ask(to(url))
         assert b"".join([piece async for piece in reply.pieces()]) == b"ok" * 400
 
 
