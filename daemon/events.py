@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 from typing import Self
-from weakref import WeakSet
+from weakref import ReferenceType, ref
 
 from daemon.models import Json, Run, Step, StepKind
 
@@ -29,7 +29,7 @@ BACKLOG = 10_000
 class Following(AsyncIterator[Json]):
     """The events from now on, for one follower; ends when it or the bus is closed."""
 
-    def __init__(self, run_id: str | None, others: WeakSet[Following]) -> None:
+    def __init__(self, run_id: str | None, others: set[ReferenceType[Following]]) -> None:
         self.run_id = run_id
         self._others = others
         self.missed = False
@@ -59,15 +59,16 @@ class Following(AsyncIterator[Json]):
         """End after what is already queued."""
         self._closed = True
         self._news.set()
-        self._others.discard(self)
+        self._others.discard(ref(self))
 
 
 class Events:
     """The bus. For the loop's thread only, as everything that publishes or follows lives there."""
 
     def __init__(self) -> None:
-        # weakly: a follower that was dropped without being closed takes itself off the list
-        self._followers: WeakSet[Following] = WeakSet()
+        # Weakly: a follower that was dropped without being closed takes itself off the list. No WeakSet, which counts
+        # in Python: each step of each run asks whether anybody listens, and hardly ever does anybody.
+        self._followers: set[ReferenceType[Following]] = set()
         self._closed = False
 
     @property
@@ -80,7 +81,7 @@ class Events:
         if not self._followers:
             return
         event = {"run": run_id, "at": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}
-        for follower in tuple(self._followers):
+        for follower in self._living():
             if follower.run_id is None or follower.run_id == run_id:
                 follower.push(event)
 
@@ -90,22 +91,25 @@ class Events:
         if self._closed:
             follower.close()
         else:
-            self._followers.add(follower)
+            self._followers.add(ref(follower, self._followers.discard))
         return follower
 
     def followed_runs(self) -> set[str]:
         """Return the runs that somebody follows by their ids."""
-        return {follower.run_id for follower in self._followers if follower.run_id is not None}
+        return {follower.run_id for follower in self._living() if follower.run_id is not None}
 
     def watched(self, run_id: str) -> bool:
         """Tell whether somebody follows this very run."""
-        return bool(self._followers) and any(follower.run_id == run_id for follower in self._followers)
+        return bool(self._followers) and any(follower.run_id == run_id for follower in self._living())
 
     def close(self) -> None:
         """End every follower, and at once whoever comes later."""
         self._closed = True
-        for follower in tuple(self._followers):
+        for follower in self._living():
             follower.close()
+
+    def _living(self) -> list[Following]:
+        return [follower for each in tuple(self._followers) if (follower := each()) is not None]
 
 
 def from_steps(run: Run, steps: Iterable[Step]) -> list[Json]:

@@ -10,7 +10,6 @@ import asyncio
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import field
 from typing import TypeAlias
 
@@ -52,6 +51,35 @@ class Histogram:
         yield "_count", {}, below
 
 
+class _Watch:
+    """Looks how late the loop is for as long as a block is open."""
+
+    # not by `contextmanager`: a generator and its frame cost more than what is done here, with every run
+
+    def __init__(self, lag: Histogram) -> None:
+        self._lag, self._open = lag, 0
+        self._tick: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        self._open += 1
+        if self._open == 1:
+            self._sleep()
+
+    def __exit__(self, *_: object) -> None:
+        self._open -= 1
+        if not self._open and self._tick:
+            self._tick.cancel()
+
+    def _sleep(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + _TICK
+        self._tick = loop.call_at(due, self._wake, loop, due)
+
+    def _wake(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        self._lag.add(loop.time() - due)
+        self._sleep()
+
+
 class Metrics:
     """What has happened since the process began."""
 
@@ -59,8 +87,7 @@ class Metrics:
         self.runs: Counter[tuple[str, str]] = Counter()
         self.deliveries: Counter[tuple[str, str]] = Counter()
         self.lateness, self.duration, self.lag = Histogram(LATENESS), Histogram(DURATION), Histogram(LAG)
-        self._watching = 0
-        self._tick: asyncio.TimerHandle | None = None
+        self._watch = _Watch(self.lag)
 
     def ran(self, run: Run) -> None:
         """Count a run that has ended."""
@@ -76,28 +103,9 @@ class Metrics:
         """Count an attempt to deliver: delivered, put_off or failed."""
         self.deliveries[target, outcome] += 1
 
-    @contextmanager
-    def under_way(self) -> Iterator[None]:
+    def under_way(self) -> _Watch:
         """Measure the loop's lag for as long as one of these blocks is open."""
-        self._watching += 1
-        if self._watching == 1:
-            self._sleep()
-        try:
-            yield
-        finally:
-            self._watching -= 1
-            if not self._watching and self._tick:
-                self._tick.cancel()
-
-    def _sleep(self) -> None:
-        loop = asyncio.get_running_loop()
-        due = loop.time() + _TICK
-
-        def wake() -> None:
-            self.lag.add(loop.time() - due)
-            self._sleep()
-
-        self._tick = loop.call_at(due, wake)
+        return self._watch
 
     def text(self, found: Found) -> str:
         """Return everything as Prometheus text."""

@@ -95,9 +95,9 @@ class Meter(Standing):
         self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None, kw: Json
     ) -> tuple[_Call, Json]:
         now = self._purse.clock.now()
-        capped = self._purse.capped(self._account)
-        if not capped and not self._purse.counted(self._account):
+        if not self._purse.capped(self._account, by_tokens=True):
             return _Call(at=now), kw
+        capped = self._purse.capped(self._account)
         size = self._size(messages, functions)
         rates = await self._prices.soon(self.name, self.model_name) if capped else None
         wanted = kw.get("max_tokens") or self.inner.max_tokens

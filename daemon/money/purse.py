@@ -165,9 +165,9 @@ class Purse:
     def _budget(self) -> BudgetConfig:
         return self._config().budget
 
-    def capped(self, account: Account) -> bool:
-        """Tell whether any limit holds for this account, besides that of a run's tokens."""
-        whole = self._budget
+    def capped(self, account: Account, *, by_tokens: bool = False) -> bool:
+        """Tell whether any limit of a day, a month or in dollars holds; `by_tokens`: or one of a run's tokens."""
+        whole = self._config().budget
         if whole.day is not None or whole.month is not None or whole.day_tokens or whole.month_tokens:
             return True
         each: Account | None = account
@@ -175,11 +175,9 @@ class Purse:
             budget, each = each.budget, each.parent
             if budget.usd is not None or budget.day is not None or budget.month is not None:
                 return True
+            if by_tokens and budget.tokens is not None:
+                return True
         return False
-
-    def counted(self, account: Account) -> bool:
-        """Tell whether the tokens of the run, or of one that it is a part of, are limited."""
-        return any(each.budget.tokens is not None for each in account.chain())
 
     async def hold(self, account: Account, rates: Rates | None, *, size: int, wanted: int | None) -> Held:
         """Set aside what a call may come to, whose input has `size` tokens and whose answer at most `wanted`.
@@ -221,13 +219,14 @@ class Purse:
 
     def settle(self, held: Held | None, account: Account, at: datetime, *, cost: int, tokens: int) -> None:
         """Count what a call came to in place of what was set aside for it."""
-        for tally in held.tallies if held else tuple(self._kept_up(account, at)):
+        for tally in held.tallies if held else self._kept_up(account, at):
             tally.cost += cost
             tally.tokens += tokens
             if held:
                 tally.held_cost -= held.cost
                 tally.held_tokens -= held.tokens
-        self.ring()
+        if self._settled is not None:
+            self.ring()
 
     def ring(self) -> None:
         """Let those look again who wait for a call to come to its end."""
@@ -235,17 +234,20 @@ class Purse:
             self._settled.set()
             self._settled = None
 
-    def _kept_up(self, account: Account, at: datetime) -> Iterator[Tally]:
-        """Yield the sums that a call without a cap belongs to as well: a cap may come with the next reload."""
-        for each in account.chain():
-            if each.tally:
-                yield each.tally
+    def _kept_up(self, account: Account, at: datetime) -> list[Tally]:
+        """Return the sums that a call without a cap belongs to as well: a cap may come with the next reload."""
+        kept = []
+        whose: Account | None = account
+        while whose:
+            if whose.tally:
+                kept.append(whose.tally)
+            whose = whose.parent
         if self._tallies:
             local = at.astimezone(self._zone())
-            for period in ((local.year, local.month), (local.year, local.month, local.day)):
-                for who in ("", account.routine):
-                    if tally := self._tallies.get((period, who)):
-                        yield tally
+            periods: tuple[_Period, ...] = ((local.year, local.month), (local.year, local.month, local.day))
+            keys = [(period, who) for period in periods for who in ("", account.routine)]
+            kept += [self._tallies[key] for key in keys if key in self._tallies]
+        return kept
 
     async def exhausted(self, routine: Routine, rates: Callable[[], Awaitable[Rates | None]]) -> str | None:
         """Return the cap that leaves no room for a run of this routine; None if there is room."""

@@ -79,8 +79,12 @@ def split_system(messages: Sequence[LLMMessage]) -> tuple[str, Sequence[LLMMessa
     A later one stays where it stands and is sent as the user's: vendors disagree about whether a system message may
     come there, and moving it to the front would change a prefix that has already been sent.
     """
-    count = next((index for index, message in enumerate(messages) if message.role != "system"), len(messages))
-    return "\n\n".join(message.content for message in messages[:count]), messages[count:]
+    count = 0
+    for message in messages:
+        if message.role != "system":
+            break
+        count += 1
+    return "\n\n".join([message.content for message in messages[:count]]), messages[count:]
 
 
 def shown_images(message: LLMMessage, question: Question) -> tuple[Image, ...]:

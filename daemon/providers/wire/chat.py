@@ -76,6 +76,8 @@ def _messages(question: Question) -> list[Json]:
 
 
 def _shown(message: LLMMessage, question: Question) -> str | list[Json]:
+    if not message.images:
+        return message.content
     images = shown_images(message, question)
     if not images:
         return told(message, question)
@@ -110,18 +112,23 @@ def _read(data: Json, question: Question) -> LLMResponse:
     if failure := _FAILURES.get(reason):
         raise failure(f"the server broke the answer off ({reason})")
     text, thought = _split_thought(_text(message.get("content")))
-    name, reasoning = next(((name, message[name]) for name in _REASONING if message.get(name)), ("", thought))
+    name, reasoning = "", thought
+    for each in _REASONING:
+        if given := message.get(each):
+            name, reasoning = each, given
+            break
     finish = _FINISH.get(reason, "stop")
     if refusal := message.get("refusal"):
         text, finish = refusal, "refusal"
     refused = finish in ("refusal", "content_filter")
-    calls = () if refused else _calls(message.get("tool_calls") or (), question)
+    asked = message.get("tool_calls")
+    calls = _calls(asked, question) if asked and not refused else ()
     if calls and finish in ("length", "context"):
         calls = (*calls[:-1], replace(calls[-1], arguments={}, invalid=CUT_OFF))
     block: Json = {"role": "assistant", "content": message.get("content")}
     if calls:
         finish = "tool_calls" if finish == "stop" else finish
-        block["tool_calls"] = [_replayed(call, given) for call, given in zip(calls, message["tool_calls"], strict=True)]
+        block["tool_calls"] = [_replayed(call, given) for call, given in zip(calls, asked, strict=True)]
         if question.capabilities.echo == "required" or (question.capabilities.echo == "received" and name):
             block[name or "reasoning_content"] = message[name] if name else ""
     said_something = not refused and (text or calls)

@@ -67,6 +67,8 @@ def _items(messages: Sequence[LLMMessage], question: Question) -> list[Json]:
 
 
 def _shown(message: LLMMessage, question: Question) -> str | list[Json]:
+    if not message.images:
+        return message.content
     images = shown_images(message, question)
     if not images:
         return told(message, question)
