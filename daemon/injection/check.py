@@ -6,14 +6,14 @@ Signs add up within a window, each kind once, so that a long page is not condemn
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import ClassVar, TypeAlias
 
 from daemon.injection import chinese, others, plain
 from daemon.injection.english import ENGLISH
 from daemon.injection.marks import marked
 from daemon.injection.readings import Reading, readings
-from daemon.injection.signs import BLOCK, REVIEW, WARN, words
+from daemon.injection.signs import BLOCK, REVIEW, WARN, Family, found, words
 from daemon.values import dataclass
 
 # What the tools that ship with us say themselves. All else, those of users and servers too, brings in what is outside.
@@ -105,8 +105,10 @@ _DISGUISED = 4  # points: nobody disguises what is harmless
 
 def _judged(reading: Reading, *, beyond: int) -> tuple[int, Finding]:
     """Return the points of the worst window of a reading, and what they mean; `beyond` were found without it."""
-    prose, dense, words = _prose(reading)
-    hits = _thinned(sorted(_hits(prose, dense, words)))
+    prose, hits = _hits(reading)
+    if not hits:
+        return 0, Pass()
+    hits = _thinned(sorted(hits))
     worst, names, at = 0, [""], 0
     for first, (begin, _, _) in enumerate(hits):
         best: dict[str, int] = {}
@@ -136,32 +138,28 @@ def _thinned(hits: list[tuple[int, str, int]]) -> list[tuple[int, str, int]]:
     return kept
 
 
-def _prose(reading: Reading) -> tuple[str, str, frozenset[str]]:
-    """Return a reading as prose, as it is but for its frames, and its words."""
+def _hits(reading: Reading) -> tuple[str, list[tuple[int, str, int]]]:
+    """Return a reading as prose, if any sign could stand in it, and where signs do: place, name, points."""
     text = reading.text
-    words = frozenset(plain.words_of(text) if reading.pieces is None else reading.pieces)
+    words = frozenset(plain.words_of(text)) if reading.words is None else reading.words
     framed = marked(text, words)
+    bare = plain.unquoted(framed)
+    if framed is not text or "'" in text:
+        words = frozenset(plain.words_of(bare))
+    latin = _LATIN.possible(words)
+    if not latin and not others.may_stand_in(bare):
+        return "", []  # as of most texts
     prose = plain.prose_of(framed)
-    return prose, framed, frozenset(plain.words_of(prose)) if framed is not text or "'" in text else words
+    hits = list(found(latin, prose, words))
+    if others.may_stand_in(prose):
+        pieces = others.pieces(prose)
+        hits += found(others.VERB_LAST.possible(pieces), prose, pieces)
+    if not prose.isascii() and _CHINESE.search(plain.foreign(prose)):
+        simplified = chinese.simplified(framed)
+        pieces = chinese.pieces(simplified)
+        hits += found(chinese.CHINESE.possible(pieces), simplified, pieces)
+    return prose, hits
 
 
-def _hits(prose: str, dense: str, words: frozenset[str]) -> Iterator[tuple[int, str, int]]:
-    """Yield where signs stand in a text: place, name, points."""
-    signs = [(family, prose, words) for family, anchors in _LATIN if not anchors.isdisjoint(words)]
-    if not prose.isascii() or "talimat" in prose:
-        signs.append((others.VERB_LAST, prose, others.pieces(prose)))
-    if _CHINESE.search(prose):
-        simplified = chinese.simplified(dense)
-        signs.append((chinese.CHINESE, simplified, chinese.pieces(simplified)))
-    for family, text, present in signs:
-        for sign in family:
-            for match in sign.places(text, present):
-                if points := sign.worth(match):
-                    yield match.start(), sign.name, points
-
-
-# Families of signs, each with the words without one of which none of them stands in a text, as in most texts.
-_LATIN = tuple(
-    (family, frozenset[str]().union(*(sign.anchors for sign in family))) for family in (ENGLISH, others.VERB_FIRST)
-)
+_LATIN = Family((*ENGLISH, *others.VERB_FIRST))
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from daemon.injection.signs import Sign, phrase, words
+from daemon.injection.signs import Family, Sign, phrase, words
 
 _TRADITIONAL = str.maketrans(
     "視無忘記請從現開於規則設這給說話電郵發遞交將資訊檔傳達轉輸導內執務統員戶種過見聽應該為與對們別須擬變護認報結裡錄儲權復覆蓋棄"
@@ -158,7 +158,7 @@ def _weigh_task(match: re.Match[str]) -> int:
     )
 
 
-CHINESE = (
+_SIGNS = (
     Sign(
         "override",
         0,
@@ -515,7 +515,8 @@ CHINESE = (
         ahead=24,
     ),
 )
-_PIECES = frozenset(piece for sign in CHINESE for piece in sign.anchors | sign.besides)
+_PIECES = frozenset(piece for sign in _SIGNS for piece in sign.anchors | sign.besides)
+CHINESE = Family(_SIGNS)
 
 
 def simplified(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Set
 
-from daemon.injection.signs import around, phrase, words
+from daemon.injection.signs import Places, phrase, words
 from daemon.values import dataclass
 
 _CHAT, _VOICE, _FENCE = " zqchat ", " zqvoice ", " zqfence "
@@ -165,19 +165,25 @@ _MARKS = (
 )
 
 
+_ANCHORS = frozenset[str]().union(*(mark.anchors for mark in _MARKS))
+
+
 def marked(text: str, present: Set[str]) -> str:
     """Return folded text, which holds these words, with the frames of other voices as words; itself if it has none."""
-    for mark in _MARKS:
-        found = mark.anchors & present
+    held = _ANCHORS & present
+    places = Places(text)
+    for mark in _MARKS if held else ():
+        found = mark.anchors & held
         if not found or mark.needs not in text:
             continue
         spans = {
             match.span(): None
-            for begin, end in around(text, found, mark.back, mark.ahead)
+            for begin, end in places.around(found, mark.back, mark.ahead)
             for match in mark.pattern.finditer(text, begin, end)
         }
         if spans:
             text = _replaced(text, sorted(spans), mark.says)
+            places = Places(text)
     return text
 
 

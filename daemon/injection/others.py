@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from daemon.injection.signs import Sign, words
+from daemon.injection.signs import Family, Sign, words
 
 # Three lines for each language: verbs; earlier, all, your; instructions. All without accents.
 _TABLE = r"""
@@ -84,8 +84,14 @@ def _verb_first() -> tuple[Sign, ...]:
 
 
 VERB_FIRST = _verb_first()
-VERB_LAST = tuple(Sign("override", 10, re.compile(pattern), words(anchors)) for anchors, pattern in _VERB_LAST)
-_PIECES = frozenset(piece for sign in VERB_LAST for piece in sign.anchors)
+_VERB_LAST_SIGNS = tuple(Sign("override", 10, re.compile(pattern), words(anchors)) for anchors, pattern in _VERB_LAST)
+VERB_LAST = Family(_VERB_LAST_SIGNS)
+_PIECES = frozenset(piece for sign in _VERB_LAST_SIGNS for piece in sign.anchors)
+
+
+def may_stand_in(text: str) -> bool:
+    """Tell whether one of VERB_LAST may stand in a text: of all these languages only Turkish is written in ASCII."""
+    return not text.isascii() or "talimat" in text
 
 
 def pieces(text: str) -> frozenset[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cache
+from itertools import filterfalse
 
 from daemon.injection import plain
 from daemon.injection.overrides import BEFORE, FILLERS, IGNORING, LESS, OURS, UNDOING, YOURS
@@ -23,7 +24,7 @@ class Reading:
     text: str
     how: str = ""
     """What its disguise was; empty for none."""
-    pieces: tuple[str, ...] | None = None
+    words: Set[str] | None = None
     """Its words, where they are known already."""
 
 
@@ -35,7 +36,6 @@ _VOCABULARY = words("""
     obeying longer supersede attention immediately guardrails authorized required safety
     """)
 _LONG = frozenset(word for word in _VOCABULARY if len(word) >= 6)
-_LETTERS = re.compile(r"(?: [^\W\d_]){7}")
 
 
 def readings(text: str) -> Iterator[Reading]:
@@ -45,23 +45,24 @@ def readings(text: str) -> Iterator[Reading]:
     escaped = plain.unescaped(text)
     folded = plain.folded(escaped)
     latin = plain.unmixed(folded)
-    pieces = tuple(plain.words_of(latin))
-    yield Reading(folded, pieces=pieces if latin is folded else None)
-    if latin is not folded and latin != folded:
-        yield Reading(latin, "in look-alike letters", pieces)
-    for said in plain.decoded(escaped):
-        yield Reading(plain.folded(plain.unescaped(said)), "encoded")
-    yield from _rewritten(latin, pieces)
-
-
-def _rewritten(text: str, pieces: Sequence[str]) -> Iterator[Reading]:
+    pieces = plain.words_of(latin)
     present = frozenset(pieces)
-    yield from _from_cipher(text, present)
-    if sum(len(piece) == 1 for piece in present) >= 5 and _LETTERS.search(f" {' '.join(pieces)}"):
+    yield Reading(folded, words=present if latin is folded else None)
+    if latin is not folded and latin != folded:
+        yield Reading(latin, "in look-alike letters", present)
+    for said in plain.decoded(escaped, present):
+        yield Reading(plain.folded(plain.unescaped(said)), "encoded")
+    yield from _rewritten(latin, pieces, present)
+
+
+def _rewritten(text: str, pieces: Sequence[str], present: Set[str]) -> Iterator[Reading]:
+    if coded := _ciphered().keys() & present:
+        yield from _from_cipher(text, coded)
+    if list(map(len, present)).count(1) >= 5 and plain.has_row_of_letters(pieces):
         yield Reading(" ".join(plain.rows_of_letters(text)), "letter by letter")
     yield from _in_digits(text, present)
-    if misspelt := {word: _misspellings()[word] for word in present & _misspellings().keys()}:
-        yield Reading(_exchanged(text, misspelt), "misspelt")
+    if misspelt := _misspellings().keys() & present:
+        yield Reading(_exchanged(text, {word: _misspellings()[word] for word in misspelt}), "misspelt")
     if (bare := plain.untagged(text)) is not text and len(_VOCABULARY.intersection(plain.words_of(bare))) >= 2:
         yield Reading(bare)
     if apart := _apart("".join(pieces), present):
@@ -99,10 +100,10 @@ def _exchanged(text: str, meant: Mapping[str, str]) -> str:
     return text
 
 
-def _from_cipher(text: str, present: frozenset[str]) -> Iterator[Reading]:
+def _from_cipher(text: str, coded: Set[str]) -> Iterator[Reading]:
     ways = _ciphered()
     counted: dict[str, int] = {}
-    for word in present & ways.keys():
+    for word in coded:
         counted[ways[word]] = counted.get(ways[word], 0) + 1
     for way in [way for way, count in counted.items() if count >= 2]:
         if way == "reversed":
@@ -119,10 +120,12 @@ def _ciphered() -> Mapping[str, str]:
     return rotated | {plain.mirrored(word): "mirrored" for word in _LONG} | {word[::-1]: "reversed" for word in _LONG}
 
 
-def _in_digits(text: str, present: frozenset[str]) -> Iterator[Reading]:
-    odd = {word for word in present if not word.isalpha() and not word.isdecimal()}
-    if "@" in text or "$" in text or _INNER.search(text):
+def _in_digits(text: str, present: Set[str]) -> Iterator[Reading]:
+    odd = {word for word in filterfalse(str.isalpha, present) if not word.isdecimal()}
+    if "@" in text or "$" in text or ("!" in text and _INNER.search(text)):
         odd |= {piece.strip(".,:;?\"'()").rstrip("!") for piece in text.split() if not _SIGNS.isdisjoint(piece)}
+    if _VOCABULARY.isdisjoint(plain.unleeted_at_once(odd)):
+        return
     read = {word: plain.unleeted(word) for word in odd}
     for at in range(2):
         meant = {word: either[at] for word, either in read.items() if either}

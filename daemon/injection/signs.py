@@ -7,7 +7,7 @@ the rarest words in it: most texts hold none of them and are done at once, and n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from daemon.values import dataclass
 
@@ -30,34 +30,67 @@ class Sign:
     back: int = 90
     ahead: int = 160
 
-    def places(self, text: str, words: Set[str]) -> Iterator[re.Match[str]]:
-        """Yield where it stands in a text that holds these words."""
-        present = self.anchors & words
-        if present and (not self.besides or not self.besides.isdisjoint(words)):
-            for begin, end in around(text, present, self.back, self.ahead):
-                yield from self.pattern.finditer(text, begin, end)
-
     def worth(self, match: re.Match[str]) -> int:
         return self.points if self.weigh is None else self.weigh(match)
 
 
-def around(text: str, words: Set[str], back: int, ahead: int) -> Iterator[tuple[int, int]]:
-    """Yield the stretches around the places where any of the words stands, none twice."""
-    places: list[int] = []
-    for word in words:
-        at = text.find(word)
-        while at >= 0:
-            places.append(at)
-            at = text.find(word, at + len(word))
-    begin = end = -1
-    for place in sorted(places):
-        if place - back > end:
-            if end >= 0:
-                yield begin, end
-            begin = max(0, place - back)
-        end = place + ahead
-    if end >= 0:
-        yield begin, end
+class Family:
+    """Signs that are looked for together: by the words of a text it is known which of them cannot stand in it."""
+
+    def __init__(self, signs: Sequence[Sign]) -> None:
+        self._signs = signs
+        self._by_anchor: dict[str, list[int]] = {}
+        for place, sign in enumerate(signs):
+            for anchor in sign.anchors:
+                self._by_anchor.setdefault(anchor, []).append(place)
+        self._anchors = frozenset(self._by_anchor)
+
+    def possible(self, words: Set[str]) -> list[Sign]:
+        """Return the signs that may stand in a text that holds these words."""
+        if not (held := self._anchors & words):
+            return []
+        places = sorted({place for anchor in held for place in self._by_anchor[anchor]})
+        signs = [self._signs[place] for place in places]
+        return [sign for sign in signs if not sign.besides or not sign.besides.isdisjoint(words)]
+
+
+def found(signs: Iterable[Sign], text: str, words: Set[str]) -> Iterator[tuple[int, str, int]]:
+    """Yield where signs stand in a text that holds these words: place, name, points."""
+    places = Places(text)
+    for sign in signs:
+        for begin, end in places.around(sign.anchors & words, sign.back, sign.ahead):
+            for match in sign.pattern.finditer(text, begin, end):
+                if points := sign.worth(match):
+                    yield match.start(), sign.name, points
+
+
+class Places:
+    """Where words stand in one text, each looked for once."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._places: dict[str, list[int]] = {}
+
+    def around(self, words: Set[str], back: int, ahead: int) -> Iterator[tuple[int, int]]:
+        """Yield the stretches around the places where any of the words stands, none twice."""
+        begin = end = -1
+        for place in sorted([place for word in words for place in self._of(word)]):
+            if place - back > end:
+                if end >= 0:
+                    yield begin, end
+                begin = max(0, place - back)
+            end = place + ahead
+        if end >= 0:
+            yield begin, end
+
+    def _of(self, word: str) -> list[int]:
+        if (places := self._places.get(word)) is None:
+            places = self._places[word] = []
+            at = self._text.find(word)
+            while at >= 0:
+                places.append(at)
+                at = self._text.find(word, at + len(word))
+        return places
 
 
 def one(text: str) -> str:
