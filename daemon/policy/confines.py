@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from daemon.models import Effect, Verdict
 from daemon.policy.globs import Glob, any_covers
 from daemon.policy.judge import Part
-from daemon.policy.language import TOOLS, RoutineTable, Tool
+from daemon.policy.language import OTHER, TOOLS, RoutineTable
 from daemon.policy.web import Host
 
 
@@ -36,7 +36,7 @@ def without_part(table: RoutineTable, part: Part, routine: str) -> Verdict | Non
         meant = any(Host.of(each).means(part.target) for each in table.hosts)
         if not meant:
             return _denied(routine, f"{routine} may not ask {part.target.origin}", table.hosts)
-    if TOOLS.get(part.tool, Tool()).acts_on == "writing" and table.write is not None:
+    if TOOLS.get(part.tool, OTHER).acts_on == "writing" and table.write is not None:
         globs = [Glob(each) for each in table.write]
         if not all(any_covers(globs, names[0]) for names in part.paths):
             return _denied(routine, f"{routine} may not write {part}", table.write)

@@ -76,6 +76,8 @@ TOOLS: Mapping[str, Tool] = {
     ),
     "subagent": Tool(),  # what it does is judged call by call, by the rules of whom it works for
 }
+# What is to be expected of all the others.
+OTHER = Tool(changes=True, sends=True)
 # Tools that do nothing but say how the run ends and what it found: no rule is needed for them.
 OF_THE_RUN = frozenset({"finish", "report_items"})
 # Programs that run whatever they are told to: a rule that allows one of them by name alone allows everything.
@@ -314,6 +316,8 @@ class Rule:
 
     def takes(self, words: Sequence[str]) -> bool:
         """Tell whether a command begins as it says."""
+        if not self.argv:
+            return True
         return len(self.argv) <= len(words) and all(
             word in tokens for word, tokens in zip(words, self.argv, strict=False)
         )

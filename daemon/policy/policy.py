@@ -8,7 +8,7 @@ import os
 import pwd
 import stat
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from ipaddress import IPv4Network, IPv6Network
@@ -22,10 +22,10 @@ from daemon.models import Effect, Json, Verdict
 from daemon.policy.confines import offers, without_part, without_tool
 from daemon.policy.globs import Glob, any_covers
 from daemon.policy.judge import Part, judge, speaks_of
-from daemon.policy.language import OF_THE_RUN, TOOLS, Limits, PolicyFile, RoutineTable, Rule, Tool, checks, strictness
+from daemon.policy.language import OF_THE_RUN, OTHER, TOOLS, Limits, PolicyFile, RoutineTable, Rule, checks, strictness
 from daemon.policy.lexer import Unreadable
 from daemon.policy.profiles import instead_of, read_only
-from daemon.policy.reach import Reach
+from daemon.policy.reach import Place, Reach
 from daemon.policy.requests import Planned, Request, understand
 from daemon.policy.restraint import BY_NAME, PRESETS, Autonomy, Manner, OnAsk, Restraint
 from daemon.policy.web import LOOKING, Target
@@ -48,6 +48,19 @@ _SAY = {
 }
 _UNCONFINED = RoutineTable()
 _OF_THE_RUN = Verdict(effect=Effect.ALLOW, rule="built in", reason="it only says how the run ends")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Standing:
+    """What holds for every call of one tool in one routine, whatever it asks for."""
+
+    tables: tuple[tuple[str, RoutineTable], ...]
+    """The sections of the routine."""
+    rules: tuple[Rule, ...]
+    """Those that speak of the tool there."""
+    verdict: Verdict | None
+    """What is said of all these calls alike."""
+    restraint: Restraint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,45 +136,68 @@ class Policy:
         self, tool: str, arguments: Json, *, routine: str, tainted: bool = False
     ) -> tuple[Verdict, tuple[Planned, ...]]:
         """Judge a call and return, for the shell, exactly what would run; the tool runs that and nothing else."""
-        verdict, line = self._by_rules(tool, arguments, routine, tainted=tainted)
-        restraint = self._restraint(routine)
-        if tool not in OF_THE_RUN and restraint.concerns(verdict, tainted=tainted):
-            verdict = restraint.lower(verdict, self._manner(tool, arguments), tainted=tainted)
-        return verdict, line
-
-    def _by_rules(
-        self, tool: str, arguments: Json, routine: str, *, tainted: bool
-    ) -> tuple[Verdict, tuple[Planned, ...]]:
-        if tool in OF_THE_RUN:
-            return _OF_THE_RUN, ()
-        tables = self._tables(routine)
-        for name, table in tables:
-            if (narrowed := without_tool(table, tool, name)) is not None:
-                return narrowed, ()
-        rules = [rule for rule in self.rules if rule.is_for(tool, routine)]
+        standing = self._standing(tool, routine)
+        if standing.verdict is not None:
+            return standing.verdict, ()
         try:
-            request = understand(tool, arguments, self.reach, rules)
+            request = understand(tool, arguments, self.reach, standing.rules)
         except Unreadable as error:
             return Verdict(effect=Effect.DENY, rule="built in", reason=error.problem, allowed=error.instead), ()
+        verdict = self._by_rules(request.parts, standing, tainted=tainted)
+        return self._lowered(verdict, standing, tool, arguments, tainted=tainted), request.line
+
+    def judge_place(self, tool: str, place: Place, *, routine: str, tainted: bool = False) -> Verdict:
+        """Judge a call by where its path was found to lead, which is not followed again: that is what will be opened.
+
+        How it was written is another name, to be judged by itself.
+        """
+        standing = self._standing(tool, routine)
+        if standing.verdict is not None:
+            return standing.verdict
+        verdict = self._by_rules((Part(tool=tool, paths=(place.names[:1],)),), standing, tainted=tainted)
+        return self._lowered(verdict, standing, tool, {}, tainted=tainted)
+
+    @cached_property
+    def _standing(self) -> Callable[[str, str], _Standing]:
+        return lru_cache(maxsize=1024)(self._read_up)  # a routine makes the same few calls in each of its runs
+
+    def _read_up(self, tool: str, routine: str) -> _Standing:
+        tables = tuple(self._tables(routine))
+        refusals = (without_tool(table, tool, name) for name, table in tables)
+        return _Standing(
+            tables=tables,
+            rules=tuple(rule for rule in self.rules if rule.is_for(tool, routine)),
+            verdict=_OF_THE_RUN if tool in OF_THE_RUN else next(filter(None, refusals), None),
+            restraint=self._restraint(routine),
+        )
+
+    def _by_rules(self, parts: Sequence[Part], standing: _Standing, *, tainted: bool) -> Verdict:
+        """Return the strictest of what sections and rules say of the parts of a call."""
+        tables, rules, routine = standing.tables, standing.rules, standing.restraint.routine
         verdicts = [
             next(filter(None, (without_part(table, part, name) for name, table in tables)), None)
             or judge(part, rules, routine=routine, default=self.default, tainted=tainted)
-            for part in request.parts
+            for part in parts
         ]
         place = max(range(len(verdicts)), key=lambda at: (strictness(verdicts[at].effect), -at))
         verdict = verdicts[place]
-        if verdict.effect is not Effect.ALLOW and not verdict.allowed:
-            verdict = Verdict(
-                effect=verdict.effect,
-                rule=verdict.rule,
-                reason=verdict.reason,
-                allowed=self._instead(request.parts[place], rules, by_default=verdict.rule == "default"),
-            )
-        return verdict, request.line
+        if verdict.effect is Effect.ALLOW or verdict.allowed:
+            return verdict
+        return Verdict(
+            effect=verdict.effect,
+            rule=verdict.rule,
+            reason=verdict.reason,
+            allowed=self._instead(parts[place], rules, by_default=verdict.rule == "default"),
+        )
+
+    def _lowered(self, verdict: Verdict, standing: _Standing, tool: str, arguments: Json, *, tainted: bool) -> Verdict:
+        if not standing.restraint.concerns(verdict, tainted=tainted):
+            return verdict
+        return standing.restraint.lower(verdict, self._manner(tool, arguments), tainted=tainted)
 
     def is_read_only(self, tool: str, arguments: Json) -> bool:
         """Tell whether a call changes nothing, so that doing it twice is doing it once."""
-        if not TOOLS.get(tool, Tool(changes=True)).changes:
+        if not TOOLS.get(tool, OTHER).changes:
             return True
         if tool == "http_request":
             return arguments.get("method", "GET") in LOOKING
@@ -179,7 +215,7 @@ class Policy:
         """Tell whether a result that gives orders is shown all the same, as untrusted as can be."""
         if all(table.injection == "review" for _, table in self._tables(routine)):
             return True
-        if not self.trusted or TOOLS.get(tool, Tool()).acts_on != "reading":
+        if not self.trusted or TOOLS.get(tool, OTHER).acts_on != "reading":
             return False
         try:
             parts = understand(tool, arguments, self.reach).parts
@@ -227,7 +263,7 @@ class Policy:
         )
 
     def _manner(self, tool: str, arguments: Json) -> Manner:
-        known = TOOLS.get(tool, Tool(changes=True, sends=True))
+        known = TOOLS.get(tool, OTHER)
         return Manner(tool=tool, looks=self.is_read_only(tool, arguments), sends=known.sends)
 
     def networks(self, target: Target, routine: str) -> tuple[IPv4Network | IPv6Network, ...]:
@@ -265,7 +301,7 @@ class Policy:
                 continue
             if tool == "shell":
                 lines.append(say["shell"].format(programs=", ".join(_programs(mine))))
-            elif TOOLS.get(tool, Tool()).acts_on == "nothing":
+            elif TOOLS.get(tool, OTHER).acts_on == "nothing":
                 lines.append(tool)
             elif said := [each for rule in mine for each in _forms(rule)]:
                 lines.append(f"{tool}: {', '.join(dict.fromkeys(said))}")
@@ -329,7 +365,7 @@ class Policy:
 
     def _instead(self, part: Part, rules: Collection[Rule], *, by_default: bool) -> str:
         """Say what would be allowed in place of a part that is not."""
-        if TOOLS.get(part.tool, Tool()).acts_on in ("web", "git", "script", "action"):
+        if TOOLS.get(part.tool, OTHER).acts_on in ("web", "git", "script", "action"):
             if part.misfit is not None:
                 return part.misfit.instead
             forms = [each for rule in rules if rule.effect is Effect.ALLOW for each in _forms(rule)]

@@ -36,7 +36,7 @@ class Place:
     @property
     def inside(self) -> str:
         """The path relative to its root; `.` is the root itself."""
-        return os.path.relpath(self.real, self.root)
+        return self.real[len(self.root.rstrip("/")) + 1 :] or "."
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +57,20 @@ class Reach:
         if not asked or "\0" in asked:
             raise Unreadable("a path is empty or holds a NUL", "name a file or folder of the workspace")
         joined = self._absolute(asked)
-        real = os.path.realpath(joined) if self.on_disk else os.path.normpath(joined)
+        real = followed(joined) if self.on_disk else os.path.normpath(joined)
         if writing and (name := _code_in(self._name(real))):
             raise Unreadable(f"{asked} is not written: programs run or obey what stands in {name}", "use another name")
         for root in (self.workspace, *(() if writing else self.readable)):
             if _within(real, root):
-                return Place(asked, real, root, self._names(asked, real))
+                return Place(asked, real, root, self._names(joined, real))
         raise Unreadable(f"{asked} lies outside {self._described(writing=writing)}", self._instead())
 
     def _absolute(self, path: str) -> str:
         return path if path.startswith("/") else f"{self.workspace}/{path}"
 
-    def _names(self, asked: str, real: str) -> tuple[str, ...]:
-        written = os.path.normpath(self._absolute(asked))
-        return tuple(dict.fromkeys(self._name(path) for path in (real, written)))
+    def _names(self, joined: str, real: str) -> tuple[str, ...]:
+        written = os.path.normpath(joined)
+        return (self._name(real),) if written == real else (self._name(real), self._name(written))
 
     def _name(self, path: str) -> str:
         if path == self.workspace:
@@ -121,6 +121,26 @@ class Reach:
         except OSError:
             return []
         return [prefix + name for name in names if fnmatchcase(name, part) and (name[0] != "." or part[0] == ".")]
+
+
+def followed(path: str) -> str:
+    """Return where an absolute path leads: what os.path.realpath says, several times as soon where no link is in it."""
+    if os.path.normpath(path) == path and not path.startswith("//"):
+        try:
+            if not _holds_link(path):
+                return path
+        except OSError:
+            pass  # realpath knows what is to be said of files that are not there
+    return os.path.realpath(path)
+
+
+def _holds_link(path: str) -> bool:
+    end = 0
+    while end >= 0:
+        end = path.find("/", end + 1)
+        if stat.S_ISLNK(os.lstat(path if end < 0 else path[:end]).st_mode):
+            return True
+    return False
 
 
 def _unescaped(part: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from daemon.models import Effect, Json
 from daemon.policy import web
 from daemon.policy.judge import Part
-from daemon.policy.language import TOOLS, Rule, Tool
+from daemon.policy.language import OTHER, TOOLS, Rule
 from daemon.policy.lexer import MAX_WORDS, Command, Joint, Redirect, Unreadable, Word, read
 from daemon.policy.options import Usage
 from daemon.policy.profiles import Allowed, program_name, read_only
@@ -57,7 +57,7 @@ class Request:
 
 def understand(tool: str, arguments: Json, reach: Reach, rules: Sequence[Rule] = ()) -> Request:
     """Return what a call would do; raise Unreadable if that cannot be told. `rules` are those of its routine."""
-    subject = TOOLS.get(tool, Tool())
+    subject = TOOLS.get(tool, OTHER)
     if subject.acts_on == "nothing":
         return Request(parts=(Part(tool=tool),))
     asked = arguments.get(subject.argument, subject.default) if isinstance(arguments, Mapping) else None

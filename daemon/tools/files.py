@@ -12,6 +12,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
 from typing import Annotated, BinaryIO
@@ -93,8 +94,12 @@ def _judged(policy: Policy, tool: str, path: str, context: ToolContext) -> Place
         place = policy.reach.find(path, writing=tool == "file_write")
     except Unreadable as error:
         raise ToolFailed(str(error)) from None
-    for name in place.names:
-        verdict = policy.judge(tool, {"path": name}, routine=context.routine, tainted=context.tainted)
+    routine, tainted = context.routine, context.tainted
+    verdicts = [
+        policy.judge_place(tool, place, routine=routine, tainted=tainted),
+        *(policy.judge(tool, {"path": name}, routine=routine, tainted=tainted) for name in place.names[1:]),
+    ]
+    for verdict in verdicts:
         if not context.permits(verdict):
             raise ToolFailed(f"{verdict.rule}: {verdict.reason}")
     return place
@@ -118,7 +123,7 @@ def _opened(place: Place) -> BinaryIO:
         raise ToolFailed(_explained(place, error)) from None
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode):
-        return os.fdopen(fd, "rb")
+        return os.fdopen(fd, "rb", buffering=_SNIFF)
     os.close(fd)
     what = "a folder; file_list shows what is in it" if stat.S_ISDIR(mode) else "no regular file"
     raise ToolFailed(f"{place.asked} is {what}")
@@ -127,6 +132,8 @@ def _opened(place: Place) -> BinaryIO:
 def _lines(file: BinaryIO, name: str, offset: int, limit: int, room: int) -> str:
     if b"\0" in (head := file.read(_SNIFF)) and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ToolFailed(f"{name} is a binary file of {os.fstat(file.fileno()).st_size:,} bytes, not text")
+    if len(head) < _SNIFF:  # that was all of it
+        file = BytesIO(head)
     file.seek(0)
     for _ in range(offset - 1):
         if not file.readline(_SNIFF):

@@ -4,9 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from daemon.policy.lexer import Unreadable, Word, read
-from daemon.policy.reach import MAX_NAMES, Reach, refuse_devices
+from daemon.policy.reach import MAX_NAMES, Reach, followed, refuse_devices
 
 
 @pytest.fixture
@@ -56,6 +58,22 @@ def test_what_may_be_read_is_known_by_where_it_leads(reach: Reach, tmp_path: Pat
 def test_no_other_path_is(reach: Reach, asked: str) -> None:
     with pytest.raises(Unreadable):
         reach.find(asked)
+
+
+_PARTS = st.lists(st.sampled_from(["src", "a.py", "loop", "up", "away", "near", "file", "nowhere", ".", "..", ""]))
+
+
+@settings(
+    max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(parts=_PARTS)
+def test_a_path_leads_where_the_system_says(workspace: Path, parts: list[str]) -> None:
+    links = {"loop": "loop", "up": "..", "away": "/etc", "near": "src/a.py", "src/up": "../src", "src/file": "up/a.py"}
+    for name, target in links.items():
+        if not (workspace / name).is_symlink():
+            (workspace / name).symlink_to(target)
+    path = "/".join((str(workspace), *parts))
+    assert followed(path) == os.path.realpath(path)
 
 
 def test_neither_a_fifo_nor_a_socket_is_read(reach: Reach, workspace: Path) -> None:

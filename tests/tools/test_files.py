@@ -38,6 +38,17 @@ async def test_some_lines_may_be_asked_for_and_the_rest_is_said(free: Call, work
     assert (await free("file_read", path="long", offset=12)).text == "[failed] long has fewer than 12 lines"
 
 
+@pytest.mark.parametrize("size", [8190, 8191, 8192, 8193, 20_000])
+async def test_a_file_is_read_to_its_end_however_near_that_is(free: Call, workspace: Path, size: int) -> None:
+    text = ("a line of text\n" * size)[:size]
+    (workspace / "long").write_text(text)
+    lines = text.splitlines(keepends=True)
+    assert (await free("file_read", path="long")).text == text
+    assert (await free("file_read", path="long", offset=len(lines))).text == lines[-1]
+    assert (await free("file_read", path="long", limit=3)).text == "".join(lines[:3]) + "[… more follows: offset = 4 …]"
+    assert (await free("file_read", path="long", offset=len(lines) + 2)).text.startswith("[failed] long has fewer than")
+
+
 async def test_a_file_beyond_the_limit_is_cut_and_says_so(calling: Callable[[str], Call], workspace: Path) -> None:
     (workspace / "wide").write_text("x" * 5000)
     result = await calling(f"[limits]\noutput_bytes = 1000\n{ANYWHERE}")("file_read", path="wide")
