@@ -148,6 +148,7 @@ class Forgetting:
             await write(partial(_bury, run=run, now=now))
         await write(partial(oblivion.drop_items, items=doomed.items, now=now), durable=True)
         await write(forgetting.free_definitions)
+        await write(forgetting.free_texts)
         await self._wipe()
         log.info("memory.forgotten", items=len(doomed.items), runs=len(doomed.runs), quoting=len(quotes))
         self._memory.ring()

@@ -12,7 +12,9 @@ import base64
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from daemon.errors import NotFound, Refused
 from daemon.memory import index
 from daemon.memory import transfer as memory
 from daemon.models import Json
+from daemon.store import texts
 from daemon.store.lock import lock_state
 from daemon.store.offline import looking, writing
 from daemon.store.rows import decode
@@ -67,7 +70,7 @@ def export(state: Path, file: Path, config: Config, names: Sequence[str], *, pro
             if name not in known and name not in files:
                 raise NotFound(f"there is no routine {name!r}; agentctl list shows those there are")
         wanted = list(names) or sorted(known | files.keys())
-        runs, judged = 0, set[str]()
+        runs, judged, told = 0, set[str](), set[bytes]()
         try:
             with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as out:
                 out.write(_line({"agentd": "export", "schema": _schema(journal), "routines": wanted}))
@@ -78,10 +81,13 @@ def export(state: Path, file: Path, config: Config, names: Sequence[str], *, pro
                     for table, query in _TABLES.items():
                         for row in _rows(journal, query, (name,) * query.count("?")):
                             runs += table == "run"
-                            if table == "step" and (policy := _policy_of(row["body"])):
-                                judged.add(policy)
+                            if table == "step":
+                                told.update(texts.references(row["body"]))
+                                if policy := _policy_of(row["body"]):
+                                    judged.add(policy)
                             out.write(_line({"table": table, "row": _plain(row)}))
-                rest = _rest(journal) if not names else _policies(journal, sorted(judged))
+                out.writelines(map(_line, _named(journal, "text", "digest", sorted(told))))
+                rest = _rest(journal) if not names else _named(journal, "policy", "hash", sorted(judged))
                 out.writelines(map(_line, rest))
                 out.flush()
                 os.fsync(out.fileno())
@@ -109,11 +115,11 @@ def _policy_of(body: bytes) -> str:
         return ""
 
 
-def _policies(journal: Any, hashes: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the policies that judged the calls of some routines: without them their runs cannot be judged again."""
-    for hash_ in hashes:
-        for row in _rows(journal, "SELECT * FROM policy WHERE hash = ?", (hash_,)):
-            yield {"table": "policy", "row": _plain(row)}
+def _named(journal: Any, table: str, key: str, values: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Yield what the steps of some routines name: the texts of prompts, and the policies that judged their calls."""
+    for value in values:
+        for row in _rows(journal, f"SELECT * FROM {table} WHERE {key} = ?", (value,)):
+            yield {"table": table, "row": _plain(row)}
 
 
 def _rest(journal: Any) -> Iterator[dict[str, Any]]:
@@ -173,6 +179,9 @@ class _Taking:
 
     def insert(self, table: str, row: dict[str, Any]) -> None:
         """Add one row, if it is new. Rows of a run that is here already are not looked at."""
+        if table == "text":
+            self._keep(row)
+            return
         if table not in _TABLES and table not in _OF_ALL:
             raise ValueError(f"no table {table!r} is exported")
         if table in self._taken or (table in _TABLES and self._known(table, row)):
@@ -193,6 +202,14 @@ class _Taking:
         )
         if added.rowcount:
             self.added[table] = self.added.get(table, 0) + 1
+
+    def _keep(self, row: dict[str, Any]) -> None:
+        """Keep a text of prompts; one that is harmed is left out, and each step that names it says so."""
+        digest, column = _back(row["digest"]), _back(row["body"])
+        with suppress(ValueError):
+            texts.whole(digest, column)
+            # used today: a daemon that shares the database may just now be letting go of what nobody names
+            texts.keep(self._journal, [(digest, max(int(row["used"]), texts.day_of(datetime.now(UTC))), column)])
 
     def remember(self, line: Json) -> None:
         """Add a line of memory; some at a time, since each takes its place in the index."""

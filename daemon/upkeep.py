@@ -16,7 +16,8 @@ import structlog
 from daemon.beneath import folder_beneath
 from daemon.store import Database, Journal
 from daemon.store.connection import open_reader
-from daemon.store.retention import Keep, let_go_some, old_reports, squeeze, without_files
+from daemon.store.retention import Keep, let_go_some, old_reports, squeeze, unused_texts, without_files
+from daemon.store.texts import drop
 
 log = structlog.get_logger()
 
@@ -68,6 +69,9 @@ class Upkeep:
         while some := await self._database.write(partial(let_go_some, keep=keep, now=self._clock())):
             gone += some
             await asyncio.sleep(_PAUSE)
+        if keep != Keep(reports=keep.reports):
+            unused, before = await self._database.read(partial(unused_texts, now=self._clock()))
+            await self._database.write(partial(drop, digests=unused, before=before))
         freed = await self._database.apart(squeeze) if self._idle() else 0
         if gone or freed:
             log.info("history.let_go", runs=gone, freed=freed)

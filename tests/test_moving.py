@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,14 +12,14 @@ from typing import Any
 import pytest
 
 from daemon.config import Config, load_config
-from daemon.errors import Refused
+from daemon.errors import DaemonError, Refused
 from daemon.memory import Memory, Segment
 from daemon.models import Petition, SegmentType, Status, Step, StepKind, Usage
 from daemon.store.journal import Journal
 from daemon.store.opening import open_database
 from daemon.store.spending import Called, Spent
 from daemon.transfer import export, take_in
-from tests.store.conftest import Clock, Ledger, step
+from tests.store.conftest import Clock, Ledger, prompt, step
 
 SAID = (
     "The walrus weighs 900 kg and swims well",
@@ -48,7 +50,7 @@ async def lived(state: Path) -> None:
     for number, said in enumerate(SAID):
         run = await ledger.running(input={"path": f"in/{number}"}, event=f"file:{number}")
         call = Step(kind=StepKind.CALL, iteration=1, body={"tool": "shell"}, call_id="c")
-        await journal.append(run, step(number=number), call)
+        await journal.append(run, prompt(f"{number}" * 32), step(number=number), call)
         usage = Usage(input=10, output=5)
         await journal.spend(
             Spent(at=clock.now, run=run.id, routine="daily", provider="p", model="m", outcome=Called.ANSWERED,
@@ -127,6 +129,31 @@ async def test_an_installation_moves_to_a_server_and_back(tmp_path: Path, postgr
     (third / "state").mkdir()
     await asyncio.to_thread(move, there, second / "state", tmp_path / "y", config(third), third / "state")
     assert await known(third / "state") == before
+
+
+async def test_a_routine_takes_along_what_its_prompts_share_and_a_harmed_text_stays_behind(tmp_path: Path) -> None:
+    await lived(tmp_path / "state")
+    before = await known(tmp_path / "state")
+
+    def move(names: list[str], to: str) -> int:
+        export(
+            tmp_path / "state", tmp_path / f"{to}.jsonl", config(tmp_path / "one"), names, progress=lambda part: None
+        )
+        take_in(tmp_path / f"{to}.jsonl", tmp_path / to, config(tmp_path / f"{to}.d"), progress=lambda part: None)
+        with closing(sqlite3.connect(tmp_path / to / "agentd.db")) as there:
+            (count,) = there.execute("SELECT count(*) FROM text").fetchone()
+        return int(count)
+
+    assert await asyncio.to_thread(move, ["broken"], "few") == 0
+    assert await asyncio.to_thread(move, ["daily"], "all") == 3
+    assert [steps for steps in (await known(tmp_path / "all"))["steps"] if steps] == [
+        steps for steps in before["steps"] if steps
+    ]
+    with closing(sqlite3.connect(tmp_path / "state" / "agentd.db")) as here, here:
+        here.execute("UPDATE text SET body = digest WHERE digest = (SELECT min(digest) FROM text)")
+    assert await asyncio.to_thread(move, ["daily"], "some") == 2
+    with pytest.raises(DaemonError, match=r"step 0 \(prompt\) of the run is harmed .* is missing"):
+        await known(tmp_path / "some")
 
 
 async def test_what_a_server_does_not_take_leaves_nothing_behind(tmp_path: Path, postgres_url: str) -> None:

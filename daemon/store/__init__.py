@@ -2,7 +2,7 @@
 
 In this room: the database and its writer (database.py over connection.py and library.py; postgres/ where `[store] url`
 says so: opening.py); the journal (journal.py) of slots, runs, steps, deliveries and incidents (slots.py, accounts.py,
-runs.py, outbox.py, incidents.py) and what a run needs of it (runstore.py);
+runs.py over rows.py and texts.py, outbox.py, incidents.py) and what a run needs of it (runstore.py);
 the tables (sql/, tables.py); the lock on the state folder (lock.py).
 Not in this room: when a slot is due, what a run does, how a report is sent, what memory keeps.
 """

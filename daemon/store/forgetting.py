@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from daemon.models import Status, StepKind
+from daemon.store import texts
 from daemon.store.rows import deflate, encode, stamp
 
 # Where definitions go whose last run was forgotten: a hash that no definition has.
@@ -26,7 +27,7 @@ _BESIDE = {-2: ("approval", "request"), -3: ("quarantine", "body")}
 
 # Where words of people, models and tools stand.
 _SAID = (
-    *("run", "step", "input", "told", "approval", "quarantine", "definition", "meta", "outbox"),
+    *("run", "step", "text", "input", "told", "approval", "quarantine", "definition", "meta", "outbox"),
     *("memory_run", "memory_item", "memory_segment", "memory_embedding", "memory_fts"),
 )
 
@@ -69,15 +70,20 @@ def written(connection: sqlite3.Connection, runs: Sequence[str]) -> Iterator[Wri
         f"SELECT id, goal, report, detail FROM run WHERE id IN ({marks})", runs
     ):
         yield Written(id_, -1, "run", encode({"goal": goal, "report": report, "detail": detail}))
+    read = texts.Reading(connection)
     for run, seq, kind, column in connection.execute(
         f"SELECT run_id, seq, kind, body FROM step WHERE run_id IN ({marks})", runs
     ):
-        yield Written(run, seq, kind, zlib.decompress(column) if column[:1] == b"x" else column)
+        yield Written(run, seq, kind, encode(read(column)) if column[:1] == texts.MARK else _inflated(column))
     for seq, (table, body) in _BESIDE.items():
         for run, id_, column in connection.execute(
             f"SELECT run_id, id, {body} FROM {table} WHERE run_id IN ({marks}) ORDER BY id", runs
         ):
-            yield Written(run, seq, id_, zlib.decompress(column) if column[:1] == b"x" else column)
+            yield Written(run, seq, id_, _inflated(column))
+
+
+def _inflated(column: bytes) -> bytes:
+    return zlib.decompress(column) if column[:1] == b"x" else column
 
 
 def rewrite(connection: sqlite3.Connection, text: Written, change: Callable[[bytes], bytes]) -> None:
@@ -140,6 +146,11 @@ def free_definitions(connection: sqlite3.Connection) -> None:
     """Forget the definitions that no run has any more."""
     unused = "hash NOT IN (SELECT definition FROM run)"
     connection.execute(f"DELETE FROM definition WHERE hash != ? AND {unused}", (NOWHERE,))
+
+
+def free_texts(connection: sqlite3.Connection) -> None:
+    """Forget the texts that no prompt names any more."""
+    texts.drop(connection, texts.unused(connection))
 
 
 def delivered(connection: sqlite3.Connection, runs: Sequence[str]) -> list[tuple[str, str, str]]:

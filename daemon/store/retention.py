@@ -9,7 +9,8 @@ import sqlite3
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from daemon.store.rows import stamp
+from daemon.store.rows import moment, stamp
+from daemon.store.texts import unused
 from daemon.values import dataclass
 
 SLICE = 100  # runs at a time: the writer is ours for some milliseconds
@@ -63,6 +64,17 @@ def _runs_of(connection: sqlite3.Connection, before: int) -> int:
     if runs:
         connection.execute("DELETE FROM definition WHERE hash NOT IN (SELECT definition FROM run)")
     return len(runs)
+
+
+def unused_texts(connection: sqlite3.Connection, now: datetime) -> tuple[list[bytes], datetime]:
+    """Return the texts that only prompts named that are gone, and the moment since which they were not used.
+
+    Only those are looked at that nobody used since the oldest run that may go next: most of the runs before it are.
+    """
+    oldest = f"SELECT created FROM run WHERE id = ({_OLD.format(newest=NEWEST)}{_WITH_STEPS} ORDER BY id LIMIT 1)"  # noqa: S608  constants
+    row = connection.execute(oldest, (stamp(now),)).fetchone()
+    before = min(now, moment(row[0])) if row else now
+    return unused(connection, before), before
 
 
 def old_reports(connection: sqlite3.Connection, before: datetime) -> list[tuple[int, str]]:

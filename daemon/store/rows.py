@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
@@ -155,13 +156,14 @@ LAST_BEFORE = "coalesce((SELECT id FROM run WHERE created < ? ORDER BY id DESC L
 STEP = "kind, iteration, body, call_id, seq, at"
 
 
-def step_of(row: Row) -> Step:
-    """Return the step that a row of STEP's columns holds; DaemonError if the disk, or a hand, has harmed it."""
+def step_of(row: Row, read: Callable[[bytes], Json]) -> Step:
+    """Return the step that a row of STEP's columns holds; DaemonError if the disk, or a hand, has harmed it.
+
+    `read` makes a body of what the column holds (texts.Reading).
+    """
     kind, iteration, body, call_id, seq, at = row
     try:
-        return Step(
-            kind=StepKind(kind), iteration=iteration, body=decode(body), call_id=call_id, seq=seq, at=moment(at)
-        )
-    except (ValueError, TypeError, AttributeError, zlib.error) as error:
+        return Step(kind=StepKind(kind), iteration=iteration, body=read(body), call_id=call_id, seq=seq, at=moment(at))
+    except (ValueError, TypeError, AttributeError, LookupError, zlib.error) as error:
         problem = f"step {seq} ({kind}) of the run is harmed and cannot be read ({error})"
         raise DaemonError(f"{problem}; a backup may still have it: agentctl doctor") from error

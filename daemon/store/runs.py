@@ -33,8 +33,6 @@ from daemon.store.rows import (
     STEP,
     checksum,
     clean_or_none,
-    deflate,
-    encode,
     now_in,
     run_of,
     runs_in,
@@ -43,6 +41,7 @@ from daemon.store.rows import (
     stamp_or_none,
     step_of,
 )
+from daemon.store.texts import Parted, Reading, column_of, encode
 from daemon.values import dataclass
 
 # Only stores that several daemons share ever look at it: here the lock on the state folder says who lives.
@@ -113,7 +112,7 @@ class _Load:
     at: int = 0
     """When the last of them was handed in."""
     active: float | None = None
-    steps: list[tuple[Step, int, bytes]] = field(default_factory=list)
+    steps: list[tuple[Step, int, bytes | Parted]] = field(default_factory=list)
     """With their moments, and their bodies as they were then."""
     departure: int = 0
     """The one that it waits for."""
@@ -121,7 +120,8 @@ class _Load:
 
     def write(self, connection: sqlite3.Connection, lease: int) -> list[Step]:
         """Write everything down; in the writer's thread, once nothing is put to it any more."""
-        run, rows = self.run, [(step, at, deflate(body)) for step, at, body in self.steps]
+        run, made = self.run, self.run.created
+        rows = [(step, at, column_of(connection, body, made, at)) for step, at, body in self.steps]
         seal, until = sum(checksum(step, column) for step, _, column in rows), now_in(connection, self.at) + lease
         grown = (len(rows), seal, self.active, until, run.id)
         if self.owner is not None:
@@ -283,7 +283,7 @@ class Runs(Incidents):
         if fence != run.fence:
             return _failed(_fenced(run))
         # encoded here, so that what the caller changes afterwards is not written; deflated over there
-        bodies = [encode(step.body) for step in steps]
+        bodies = [encode(step) for step in steps]
         load = self._loads.get(run.id)
         if durable or load is None or load.departure != self._db.departures:
             load = _Load(run, first)
@@ -318,7 +318,8 @@ class Runs(Incidents):
 
         def work(connection: sqlite3.Connection) -> list[Step]:
             rows = connection.execute(f"SELECT {STEP} FROM step WHERE run_id = ? ORDER BY seq", (run_id,))
-            return [step_of(row) for row in rows]
+            read = Reading(connection)
+            return [step_of(row, read) for row in rows]
 
         return await self._db.read(work)
 

@@ -15,7 +15,8 @@ from sqlalchemy.types import REAL, TypeDecorator
 from sqlmodel import Field, SQLModel
 
 from daemon.models import Json
-from daemon.store.rows import decode, deflate, encode, moment, stamp
+from daemon.store.rows import deflate, encode, moment, stamp
+from daemon.store.texts import apart
 
 # SQLite knows one INTEGER; elsewhere microseconds since 1970 need all eight bytes. Texts are compared by code point, as
 # SQLite does: ids and ranges of them need it.
@@ -71,7 +72,7 @@ class Options(_Objects):
 
 
 class Body(_Objects):
-    """A step's JSON body, deflated when long."""
+    """A JSON body, deflated when long; one that shares texts comes as `texts.apart` has it."""
 
     impl = LargeBinary
     cache_ok = True
@@ -80,7 +81,7 @@ class Body(_Objects):
         return None if value is None else deflate(encode(value))
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> Json | None:
-        return None if value is None else decode(value)
+        return None if value is None else apart(value)
 
 
 def column(type_: Any, written: str | None = None, **more: Any) -> Any:
@@ -266,6 +267,16 @@ class StepRow(Table, table=True):
     fence: int = _column(Integer)
     at: datetime = _column(Moment)
     body: Json = _column(Body)
+
+
+class TextRow(Table, table=True):
+    """What the prompts of several runs say; see texts.py."""
+
+    __tablename__ = "text"
+
+    digest: bytes = _column(LargeBinary, primary_key=True)
+    used: int = _column(Integer)
+    body: bytes = _column(LargeBinary)
 
 
 class SpendingRow(Table, table=True):

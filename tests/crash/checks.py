@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from daemon.agent.texts import say
 from daemon.models import Run, Status
 from daemon.store.rows import STEP, decode, seal_of
+from daemon.store.texts import apart, references, whole
 from tests.crash.world import AGAIN, ONCE, REFUSED, SUBAGENT, World
 
 Call: TypeAlias = tuple[str, str]
@@ -91,7 +92,10 @@ def _check_calls(world: World, run: Run, deaths: int, under_way: set[Call] | Non
 
 
 def _check_journal(world: World) -> None:
-    """No hole, no double, nothing that the row does not know of, a result for each call."""
+    """No hole, no double, nothing that the row does not know of, a result for each call, all of each prompt."""
+    texts = dict(world.look("SELECT digest, body FROM text"))
+    named = {digest for (body,) in world.look("SELECT body FROM step") for digest in references(body)}
+    assert named <= {digest for digest, body in texts.items() if whole(digest, body)}
     for id_, steps, seal, status in world.look("SELECT id, steps, seal, status FROM run"):
         assert Status(status).ended
         rows = world.look(f"SELECT {STEP} FROM step WHERE run_id = ? ORDER BY seq", id_)
@@ -116,7 +120,7 @@ def _check_words(world: World, run: Run) -> None:
     acknowledged = [what for what in world.acknowledged if what.startswith("tell")]
     if run.status is not Status.CANCELLED:
         assert heard == Counter(f"Be quick. ({what})" for what in acknowledged)
-        pieces = 1 + sum(_pieces(kind, decode(body)) for kind, body in _steps(world, run))
+        pieces = 1 + sum(_pieces(kind, apart(body)) for kind, body in _steps(world, run))
         ended = run.status is not Status.SKIPPED
         kept = "SELECT count(*) FROM memory_segment WHERE memory_run = (SELECT id FROM memory_run WHERE run_id = ?)"
         assert world.look(kept, run.id) == [(pieces * ended,)]

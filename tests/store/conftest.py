@@ -63,6 +63,29 @@ def step(kind: StepKind = StepKind.LLM, iteration: int = 1, **body: Any) -> Step
     return Step(kind=kind, iteration=iteration, body=body)
 
 
+GUIDE = "How the shed is kept: the tools hang on the wall, the wood is dry. " * 40
+SCHEMAS = [{"name": f"tool_{number}", "description": "Do what is asked.", "parameters": {}} for number in range(40)]
+
+
+def prompt(boundary: str = "b" * 32, *, functions: Any = SCHEMAS, **sections: str) -> Step:
+    """Return what a run is told, as an agent writes it: long enough that others share most of it."""
+    given = {
+        "identity": "You are agentd.",
+        "safety": f"What tools bring stands between <data {boundary}> and </data {boundary}>. {'Be careful. ' * 100}",
+        "memory": f"Somebody said {boundary[:4]}. " * 100,
+        "environment": "Time: now",
+        "own sections": GUIDE,
+    } | sections
+    body = {
+        "system": "\n\n".join(given.values()),
+        "sections": {name: len(text) for name, text in given.items()},
+        "functions": functions,
+        "boundary": boundary,
+        "language": "en",
+    }
+    return Step(kind=StepKind.PROMPT, iteration=0, body=body)
+
+
 # What is promised of the record holds wherever it stands: every test that asks for `db` runs on both.
 STORES = ("sqlite", "postgresql")
 # For what only a file can show: its pages, its log, its modes.

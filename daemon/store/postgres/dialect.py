@@ -10,7 +10,7 @@ from functools import lru_cache
 
 _USED = " + ".join(
     f"(SELECT coalesce(sum(pg_column_size({table}.*)), 0) FROM {table})"  # noqa: S608  names of ours
-    for table in ("step", "run", "outbox", "audit", "memory_segment", "memory_item")
+    for table in ("step", "text", "run", "outbox", "audit", "memory_segment", "memory_item")
 )
 
 # SQLite's form, PostgreSQL's form. In order: a later one sees what an earlier one made of the text.
