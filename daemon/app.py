@@ -671,7 +671,12 @@ class App:
             approvals=self.approvals,
             talk=self.talk,
             waits_for=self._waits_for,
-            forgetting=Forgetting(self.memory, clock=self.clock.now, out_of_reach=self._out_of_reach()),
+            forgetting=Forgetting(
+                self.memory,
+                clock=self.clock.now,
+                out_of_reach=self._out_of_reach(),
+                when_forgotten=self.journal.look_again,
+            ),
         )
 
     async def _rename(self, old: str, new: str) -> list[str]:

@@ -88,8 +88,17 @@ class Doomed:
 class Forgetting:
     """Finds what a wish comes to, and does it."""
 
-    def __init__(self, memory: Memory, *, clock: Callable[[], datetime], out_of_reach: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        clock: Callable[[], datetime],
+        out_of_reach: Sequence[str] = (),
+        when_forgotten: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`when_forgotten` is for whoever has read what may be gone."""
         self._memory, self._shelf, self._clock = memory, memory.shelf, clock
+        self._when_forgotten = when_forgotten
         self._out_of_reach = tuple(out_of_reach)
 
     async def look(self, wish: Wish) -> Doomed:
@@ -138,6 +147,16 @@ class Forgetting:
             raise Refused("what would go has changed since it was shown; look at it again")
         if doomed.nothing:
             return doomed
+        try:
+            await self._rewrite(doomed)
+        finally:
+            self._when_forgotten()
+        await self._wipe()
+        log.info("memory.forgotten", items=len(doomed.items), runs=len(doomed.runs), quoting=len(doomed.quotes))
+        self._memory.ring()
+        return doomed
+
+    async def _rewrite(self, doomed: Doomed) -> None:
         now, write = self._clock(), self._shelf.write
         quotes = await self._quotes(doomed)
         change = _changer(_needles(doomed, await self._said(doomed)) if quotes else ())
@@ -149,10 +168,6 @@ class Forgetting:
         await write(partial(oblivion.drop_items, items=doomed.items, now=now), durable=True)
         await write(forgetting.free_definitions)
         await write(forgetting.free_texts)
-        await self._wipe()
-        log.info("memory.forgotten", items=len(doomed.items), runs=len(doomed.runs), quoting=len(quotes))
-        self._memory.ring()
-        return doomed
 
     async def _wipe(self) -> None:
         """Leave no trace in the file; the deletion stands already, whatever becomes of this."""

@@ -395,12 +395,13 @@ class RunHost:
         if not fresh:
             return context
         alone = run.trigger in (ASK, SUBAGENT)  # the runs before it have nothing to do with it
-        told, last = Briefing("", "", tainted=False), None
+        told, last = Briefing("", "", tainted=False), None if alone else self.journal.latest(run.about, before=run.id)
+        unknown = not (alone or last)
         if routine.run.memory != "none":
-            key, before = f"routine:{routine.name}:approach", newest(run.about, {Status.SUCCEEDED}, run.id)
-            told = await rooms.memory.briefing(run.goal, key, exclude_run=run.id, beside=before)
-            last = None if alone else told.beside
-        elif not alone:
+            key, look = f"routine:{routine.name}:approach", newest(run.about, {Status.SUCCEEDED}, run.id)
+            told = await rooms.memory.briefing(run.goal, key, exclude_run=run.id, beside=look if unknown else None)
+            last = told.beside if unknown else last
+        elif unknown:
             last = await self.journal.last(run.about, statuses={Status.SUCCEEDED}, before=run.id)
         scheduled = run.event is None
         return replace(

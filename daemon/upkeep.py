@@ -69,6 +69,8 @@ class Upkeep:
         while some := await self._database.write(partial(let_go_some, keep=keep, now=self._clock())):
             gone += some
             await asyncio.sleep(_PAUSE)
+        if gone:
+            self._journal.look_again()
         if keep != Keep(reports=keep.reports):
             unused, before = await self._database.read(partial(unused_texts, now=self._clock()))
             await self._database.write(partial(drop, digests=unused, before=before))

@@ -70,6 +70,11 @@ class Journal(
         self._keep_fresh(run for run in runs if run)
         return runs
 
+    async def rename(self, old: str, new: str) -> None:
+        """Let what is known of one routine be known of another; Refused if there was one of that name."""
+        await super().rename(old, new)
+        self.look_again()
+
     def remember(self, key: str, value: str, *, lazily: bool = False) -> asyncio.Future[None]:
         """Keep a small fact over restarts; `lazily`, with whatever is written next."""
 

@@ -66,6 +66,7 @@ WHERE id = ? AND status = 'queued' AND fence = ?
 # At least so many runs are known to wait as they were opened, for so long; of what is due all at once, or has to wait
 # for its turn, the record has to be asked.
 _FRESH, _FRESH_FOR = 256, timedelta(seconds=5)
+_SHORT = 20_000  # characters of a report
 
 # Where daemons share a store, whoever did not renew the lease is taken for dead.
 _TAKE_OVER = _TAKE.replace(
@@ -187,6 +188,9 @@ class Runs(Incidents):
         """Runs that were taken without waiting for the record, until it says so, or they are let go of."""
         self._loads: dict[str, _Load] = {}
         """What was written last of each run; until it sets out, more can be put to it."""
+        self._since = clock()
+        self._latest: dict[str, Run] = {}
+        """By routine, the newest run of those made since then that has succeeded."""
 
     # --- living a run
 
@@ -369,8 +373,31 @@ class Runs(Incidents):
 
         final = await self._db.write(work, durable=True)
         self._let_go(run)
+        self._keep_latest(final)
         self.when_ended(final)
         return final
+
+    def _keep_latest(self, run: Run) -> None:
+        """Know of a run that succeeded; not where others share the store, and not of what is big."""
+        if self._db.shared or run.status is not Status.SUCCEEDED or run.created < self._since:
+            return
+        known = self._latest.pop(run.routine, run)
+        if len(run.report or "") <= _SHORT:
+            self._latest[run.routine] = max(known, run, key=lambda each: each.id)
+        if len(self._latest) > _FRESH:
+            del self._latest[next(iter(self._latest))]
+
+    def latest(self, routine: str, *, before: str) -> Run | None:
+        """Return the newest run of a routine that succeeded, older than the run `before`, if no look is needed for it.
+
+        None says nothing: see `last`.
+        """
+        run = self._latest.get(routine)
+        return run if run and run.id < before else None
+
+    def look_again(self) -> None:
+        """Rely on nothing that is known of runs that have ended: somebody rewrites history."""
+        self._latest.clear()
 
     async def suspend(self, run: Run, *, not_before: datetime | None = None, detail: str | None = None) -> Run:
         """Let go of a running run: queued again, to be resumed from its steps. Fenced.
