@@ -119,6 +119,15 @@ async def test_a_forgotten_run_leaves_a_row_that_says_so(home) -> None:
     await lived(home)  # and life goes on
 
 
+async def test_a_forgotten_report_is_told_to_no_later_run(home) -> None:
+    await daily(home, '"The walrus weighs 912 kg."', '"All quiet."')
+    first = await lived(home)
+    done = await home.agentctl("memory", "forget", "--run", first, "--yes")
+    assert done.code == 0, done.err
+    second = await lived(home)
+    assert "walrus" not in (await home.agentctl("inspect", second, "--full")).out
+
+
 async def test_forgetting_by_words_takes_whole_runs(home) -> None:
     await daily(home, '"The walrus weighs 912 kg."', '"All quiet."')
     await lived(home)

@@ -14,7 +14,7 @@ import pytest
 
 from daemon.errors import Fenced, NotFound, Refused, StoreFull
 from daemon.models import Run, Status, StepKind, Usage
-from daemon.store import Database
+from daemon.store import Database, Journal
 from daemon.store.database import Work
 from daemon.store.rows import DEFLATE_FROM
 from tests.store.conftest import START, Clock, Ledger, in_a_file, step
@@ -439,6 +439,45 @@ async def test_the_newest_run_of_each_routine_is_found_at_once(ledger: Ledger) -
     runs = [await ledger.queued(name) for name in ("b", "a", "b", "c", "a")]
     newest = {run.routine: run.id for run in sorted(runs, key=lambda run: run.id)}
     assert {name: run.id for name, run in (await ledger.journal.last_runs()).items()} == newest
+
+
+@in_a_file
+async def test_the_last_run_that_succeeded_here_is_known_without_a_look(ledger: Ledger, clock: Clock) -> None:
+    journal = ledger.journal
+    assert journal.latest("daily", before="~") is None
+    runs = [await ledger.running() for _ in range(3)]
+    for run, status in zip(runs, (Status.SUCCEEDED, Status.SUCCEEDED, Status.FAILED), strict=True):
+        await journal.end(run.to(status, report=f"of {run.id}"))
+    _, second, third = runs
+    known = journal.latest("daily", before=third.id)
+    assert known == await journal.last("daily", statuses={Status.SUCCEEDED}, before=third.id)
+    assert known is not None and known.report == f"of {second.id}"
+    # what it does not know it leaves to a look
+    assert journal.latest("daily", before=second.id) is None
+    assert journal.latest("weekly", before="~") is None
+    again = await ledger.running()
+    await journal.rename("daily", "weekly")
+    assert journal.latest("daily", before=again.id) is journal.latest("weekly", before=again.id) is None
+
+
+@in_a_file
+async def test_a_run_of_an_earlier_process_is_not_taken_for_the_last_one(ledger: Ledger, clock: Clock) -> None:
+    old, young = await ledger.queued(), await ledger.running()
+    await ledger.journal.end(young.to(Status.SUCCEEDED))
+    clock.turn(minutes=1)
+    later = Journal(ledger.db, clock=clock)  # a daemon that was started anew
+    taken = await later.take(old.id, owner="me")
+    assert taken is not None
+    await later.end(taken.to(Status.SUCCEEDED))
+    assert later.latest("daily", before="~") is None
+    last = await later.last("daily", statuses={Status.SUCCEEDED})
+    assert last is not None and last.id == young.id
+
+
+async def test_where_others_share_the_store_nothing_is_known_of_the_last_run(ledger: Ledger) -> None:
+    run = await ledger.running()
+    await ledger.journal.end(run.to(Status.SUCCEEDED))
+    assert bool(ledger.journal.latest("daily", before="~")) is not ledger.db.shared
 
 
 async def test_what_was_heard_counts_for_the_day(ledger: Ledger, clock: Clock) -> None:
