@@ -17,42 +17,51 @@ RESULT_CHARACTERS = 1_200  # of a tool's output: its beginning and end say what 
 
 LINE_CHARACTERS = 300  # of a goal or an answer, where one line stands for the whole
 
+# Made once: json.dumps makes one per call.
+_readable = json.JSONEncoder(ensure_ascii=False).encode
+
 
 def segments(goal: str, steps: Iterable[Step], now: datetime) -> list[Segment]:
     """Return the run as anchored pieces, in the order they happened.
 
     What was said after strangers had been read is marked: they may have had a hand in it.
     """
-    pieces = [(0, SegmentType.USER_MESSAGE, goal, "goal", now, False)]
+    pieces: list[Segment] = []
+    places: dict[int, int] = {}
     tainted = False
 
-    def add(step: Step, kind: SegmentType, text: str, who: str) -> None:
-        pieces.append((step.iteration, kind, text, who, step.at or now, tainted))
+    def add(iteration: int, kind: SegmentType, text: str, who: str, at: datetime | None) -> None:
+        place = places[iteration] = places.get(iteration, -1) + 1
+        pieces.append(
+            Segment(
+                iteration=iteration,
+                segment=place,
+                type=kind,
+                timestamp=at or now,
+                text=text,
+                who=who,
+                tainted=tainted,
+            )
+        )
 
+    add(0, SegmentType.USER_MESSAGE, goal, "goal", now)
     for step in steps:
-        body = step.body
+        body, iteration, at = step.body, step.iteration, step.at
         tainted = tainted or bool(step.kind is not StepKind.CALL and body.get("taint"))
         match step.kind:
             case StepKind.MESSAGE if body.get("source") not in ("goal", "nudge"):
-                add(step, SegmentType.USER_MESSAGE, body["text"], "person")
+                add(iteration, SegmentType.USER_MESSAGE, body["text"], "person", at)
             case StepKind.LLM:
                 if body.get("reasoning"):
-                    add(step, SegmentType.REASONING, body["reasoning"], "agent")
+                    add(iteration, SegmentType.REASONING, body["reasoning"], "agent", at)
                 if body["content"].strip():
-                    add(step, SegmentType.RESPONSE, body["content"], "agent")
+                    add(iteration, SegmentType.RESPONSE, body["content"], "agent", at)
                 for call in body["calls"]:
-                    text = f"{call['name']} {json.dumps(call.get('arguments', {}), ensure_ascii=False)}"
-                    add(step, SegmentType.TOOL_CALL, text, "agent")
+                    text = f"{call['name']} {_readable(call.get('arguments', {}))}"
+                    add(iteration, SegmentType.TOOL_CALL, text, "agent", at)
             case StepKind.RESULT:
-                add(step, SegmentType.TOOL_RESULT, _ends_of(body["text"]), body["tool"])
-    counters: dict[int, int] = {}
-    result = []
-    for iteration, kind, text, who, at, after in pieces:
-        place = counters[iteration] = counters.get(iteration, -1) + 1
-        result.append(
-            Segment(iteration=iteration, segment=place, type=kind, timestamp=at, text=text, who=who, tainted=after)
-        )
-    return result
+                add(iteration, SegmentType.TOOL_RESULT, _ends_of(body["text"]), body["tool"], at)
+    return pieces
 
 
 def _is_note(line: str) -> bool:
@@ -76,7 +85,15 @@ def conversation_item(run: Run, reply: Reply, summary: str = "") -> str:
 
 def _first_line(text: str) -> str:
     """Return the first line that says something: no heading, no note in italics, no ruled line, if there is another."""
-    lines = [line.strip() for line in text.splitlines() if line.strip("#*|- \t")]
-    telling = (each for each in lines if not each.startswith(("#", "|", "```")) and not _is_note(each))
-    line = next(telling, lines[0] if lines else "").strip("# ")
+    first = ""
+    for each in text.splitlines():
+        if not each.strip("#*|- \t"):
+            continue
+        line = each.strip()
+        first = first or line
+        if not (line.startswith(("#", "|", "```")) or _is_note(line)):
+            break
+    else:
+        line = first
+    line = line.strip("# ")
     return line if len(line) <= LINE_CHARACTERS else f"{line[:LINE_CHARACTERS]}…"

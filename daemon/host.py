@@ -432,7 +432,8 @@ class RunHost:
             return Usage()
         now, memory = self.now(), self._rooms.memory
         pieces = archive.segments(run.goal, steps, now)
-        if any(self.redact(piece.text) != piece.text for piece in pieces):  # seldom: steps are kept without secrets
+        everything = "\n".join([piece.text for piece in pieces])
+        if self.redact(everything) != everything:  # seldom: steps are kept without secrets
             pieces = [replace(piece, text=self.redact(piece.text)) for piece in pieces]
         told = await self._summary(run, routine, reply, pieces) if self._rooms.config.memory.summarise else None
         if told:

@@ -92,8 +92,9 @@ class Memory:
 
     def ring(self) -> None:
         """Tell those who watch that something has changed."""
-        for event in self._watchers:
-            event.set()
+        if len(self._watchers):  # mostly nobody does, and to find that out one by one takes longer
+            for event in self._watchers:
+                event.set()
 
     # --- items ---
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -98,6 +99,7 @@ def _ends_of(text: str) -> str:
     return f"{text[:half]}\n[…]\n{text[-half:]}"
 
 
+@lru_cache(maxsize=128)  # a routine that asks the same each time often does and says the same
 def _digest(routine: str, kind: SegmentType, text: str, before: str) -> int:
     """Return a number that is the same for what a routine says again, whatever the spacing and case."""
     same = "\0".join((routine, kind.value, " ".join(text.split()).casefold(), before))

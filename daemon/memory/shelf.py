@@ -65,24 +65,32 @@ class Shelf:
 
         It tells whether a question may be answered otherwise than before.
         """
-        first: Awaitable[bool] | None = self._written(work, lazily=True, tells=True)
+        outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        def attempt() -> Awaitable[bool]:
-            nonlocal first
-            done, first = first, None
-            return done if done is not None else self._written(work)
+        def tell(done: asyncio.Future[bool]) -> None:
+            if outcome.done() or done.cancelled():
+                outcome.cancel()
+            elif error := done.exception():
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(done.result())
 
-        return asyncio.ensure_future(self._mended(attempt))
-
-    def _written(self, work: Work[T], *, tells: bool = False, **how: bool) -> asyncio.Future[T]:
-        """Have it written; before anybody hears that it is, what was answered before is forgotten."""
-
-        def heed(kept: asyncio.Future[T]) -> None:
-            if kept.cancelled() or kept.exception() or not tells or kept.result():
+        def heed(kept: asyncio.Future[bool]) -> None:
+            if kept.cancelled() or kept.exception():
+                attempts = (kept if first else self._written(work) for first in (True, False))
+                asyncio.ensure_future(self._mended(lambda: next(attempts))).add_done_callback(tell)
+                return
+            if kept.result():
                 self.lately.turn()
+            tell(kept)
 
-        written = self._db.submit(work, **how)
-        written.add_done_callback(heed)
+        self._db.submit(work, lazily=True).add_done_callback(heed)
+        return outcome
+
+    def _written(self, work: Work[T], *, durable: bool = False) -> asyncio.Future[T]:
+        """Have it written; before anybody hears that it is, what was answered before is forgotten."""
+        written = self._db.submit(work, durable=durable)
+        written.add_done_callback(lambda _: self.lately.turn())
         return asyncio.shield(written)  # it is written as well where nobody waits for it any more
 
     def tidy(self) -> None:
