@@ -76,7 +76,7 @@ def configure(
         journal=Journald(journal, redact=secrets.redact) if console and connected(sys.stderr, env or {}) else None,
     )
     structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, _only_what_happens, _head, _exception],
+        processors=[structlog.contextvars.merge_contextvars, _record],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=lambda *_: output,
         # a logger that is cached would keep the level and file of its first use over a reload
@@ -87,6 +87,13 @@ def configure(
         root.removeHandler(old)
         old.output.close()
     root.addHandler(_FromLibraries(output, level=max(threshold, logging.WARNING)))
+
+
+def is_heard(level: int) -> bool:
+    """Tell whether lines of a level go anywhere, without a logger being made that would know."""
+    import structlog
+
+    return bool(structlog.get_config()["wrapper_class"].is_enabled_for(None, level))
 
 
 def wants_colour(stream: IO[str]) -> bool:
@@ -135,37 +142,30 @@ def _iso(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _only_what_happens(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Drop what is said while a run is played again: it happened when it was recorded, and was logged then."""
+def _record(
+    _logger: object, method: str, event: MutableMapping[str, Any]
+) -> tuple[tuple[MutableMapping[str, Any]], dict[str, Any]]:
+    """Hand an event over to the output, which renders it for each destination.
+
+    Time, level, name and what they belong to come first, where the eye looks; `exc_info` becomes text. What is said
+    while a run is played again is dropped: it happened when it was recorded, and was logged then.
+    """
     if "replay" in event:
         from structlog import DropEvent
 
         raise DropEvent
-    return event
-
-
-def _head(_logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Put time, level, name and what they belong to first, where the eye looks."""
     level = "error" if method == "exception" else "warning" if method == "warn" else method
-    head = {"at": _iso(datetime.now(UTC)), "level": level, "event": event.pop("event", "")}
+    record = {"at": _iso(datetime.now(UTC)), "level": level, "event": event.pop("event", "")}
     for key in _BOUND:
         if key in event:
-            head[key] = event.pop(key)
-    return {**head, **event}
-
-
-def _exception(
-    _logger: object, _method: str, event: MutableMapping[str, Any]
-) -> tuple[tuple[MutableMapping[str, Any]], dict[str, Any]]:
-    """Turn `exc_info` into text, and hand the record over as it is: the output renders it for each destination."""
+            record[key] = event.pop(key)
     found = event.pop("exc_info", None)
-    if found is True:
-        found = sys.exc_info()[1]
-    elif isinstance(found, tuple):
-        found = found[1]
-    if isinstance(found, BaseException):
-        event["exception"] = _traceback(found)
-    return (event,), {}
+    record.update(event)
+    if found is not None:
+        error = sys.exc_info()[1] if found is True else found[1] if isinstance(found, tuple) else found
+        if isinstance(error, BaseException):
+            record["exception"] = _traceback(error)
+    return (record,), {}
 
 
 def _traceback(error: BaseException) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 # Long enough for any server's cookies; what is longer is no head of an answer.
 _LONGEST_HEAD = 64 * 1024
@@ -19,7 +20,7 @@ _NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?", re.DOTALL)
 _FOLD = re.compile(r"\n[ \t]+")  # an old way to go on in the next line
 _SPACE = " \t"  # and no other: `strip` alone would take what is a character of the value
-_LENGTH = re.compile(r"[0-9]{1,18}")
+_TOO_LONG = 19  # digits of a length
 _BODILESS = (204, 304)
 
 
@@ -87,16 +88,13 @@ class Answer:
         text = self._raw[: end.start()].decode("latin-1").removesuffix("\r").replace("\r\n", "\n")
         first, _, lines = text.partition("\n")
         del self._raw[: end.end()]
-        found = _STATUS.fullmatch(first)
-        if found is None:
-            raise Malformed("the server does not speak HTTP")
-        status = int(found[2])
+        status, is_old = _status(first)
         if status == 101:
             raise Malformed("the server switched to another protocol unasked")
         if status > 199:  # before it there may be interim ones
             self.status, self.head = status, True
             headers = self.headers = self._by_name(lines)
-            self._lasting = found[1] == "1" and "close" not in headers.get("connection", "").lower()
+            self._lasting = not is_old and "close" not in headers.get("connection", "").lower()
             self._frame(headers.get("transfer-encoding", "").lower(), headers.get("content-length"))
         return True
 
@@ -109,9 +107,9 @@ class Answer:
         headers: dict[str, str] = {}
         for line in lines.split("\n") if lines else ():
             given, colon, value = line.partition(":")
-            if not colon or not _NAME.fullmatch(given):
+            if not colon:
                 raise Malformed("a header of the answer is no header")
-            value, name = value.strip(_SPACE), given.lower()
+            value, name = value.strip(_SPACE), _lower(given)
             self._fields.append((given, value))
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
         return headers
@@ -127,7 +125,7 @@ class Answer:
         elif length is not None:
             if "," in length and len(same := {each.strip() for each in length.split(",")}) == 1:
                 length = same.pop()  # said twice
-            if not _LENGTH.fullmatch(length):
+            if not (length.isascii() and length.isdecimal() and len(length) < _TOO_LONG):
                 raise Malformed(f"the answer says of its length: {length!r}")
             self._left, self._next = int(length), self._read_body
             self.complete = not self._left
@@ -194,3 +192,23 @@ class Answer:
         line = bytes(self._raw[:end]).removesuffix(b"\r")
         del self._raw[: end + 1]
         return line
+
+
+# A server has few first lines and few names of headers, and says them with every answer.
+
+
+@lru_cache(maxsize=32)
+def _status(line: str) -> tuple[int, bool]:
+    """Read the first line of an answer: its status, and whether it is of HTTP/1.0."""
+    found = _STATUS.fullmatch(line)
+    if found is None:
+        raise Malformed("the server does not speak HTTP")
+    return int(found[2]), found[1] == "0"
+
+
+@lru_cache(maxsize=256)
+def _lower(name: str) -> str:
+    """Return the name of a header as it is looked up."""
+    if not _NAME.fullmatch(name):
+        raise Malformed("a header of the answer is no header")
+    return name.lower()

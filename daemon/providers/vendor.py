@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import time
 from abc import abstractmethod
@@ -25,6 +26,7 @@ import structlog
 
 from daemon import jsontext
 from daemon.errors import BadKey, ConfigError, Fatal, Fault, ProviderError, Transport
+from daemon.log import is_heard
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse
 from daemon.providers import faults
 from daemon.providers.base import Listed, LLMProvider
@@ -220,6 +222,8 @@ class VendorProvider(LLMProvider):
             error.args = (self._signed(str(error)),)
 
     def _tell(self, response: LLMResponse, start: float) -> None:
+        if not is_heard(logging.DEBUG):
+            return
         log.debug(
             "provider.answered",
             provider=self.name,
