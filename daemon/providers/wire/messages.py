@@ -76,8 +76,10 @@ def _messages(messages: Sequence[LLMMessage], question: Question) -> list[Json]:
         elif message.role == "tool":
             _add(written, "user", [_result(message, ids)])
         else:
-            pictures = [_picture(image) for image in shown_images(message, question)]
-            _add(written, "user", [*pictures, *_text(told(message, question))])
+            blocks = _text(told(message, question))
+            if message.images:
+                blocks = [*(_picture(image) for image in shown_images(message, question)), *blocks]
+            _add(written, "user", blocks)
     return written
 
 
