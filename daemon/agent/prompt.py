@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import tzinfo
     from pathlib import Path
 
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 PREVIOUS_REPORT_CHARACTERS = 2_000  # enough to see what was said last time, not enough to be copied
 
 
@@ -77,7 +78,9 @@ class PromptContext:
         return fenced(text, self.boundary) if self.taint and self.boundary else text
 
     def local(self, moment: datetime) -> str:
-        return f"{moment.astimezone(self.zone):%Y-%m-%d %H:%M %Z (UTC%z, %A)}"
+        here = moment.astimezone(self.zone)
+        clock = here.isoformat(" ", "minutes")  # strftime takes longer, and names the day in the process's locale
+        return f"{clock[:16]} {here.tzname()} (UTC{clock[16:].replace(':', '')}, {_DAYS[here.weekday()]})"
 
 
 def render(context: PromptContext) -> dict[str, str]:

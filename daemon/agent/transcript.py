@@ -18,7 +18,6 @@ several calls of a run, or none.
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from daemon.models import FunctionCall, Image, LLMMessage, LLMResponse, Step, StepKind, Taint, Usage, worse
@@ -126,10 +125,16 @@ class Transcript:
         if step.iteration == 0:
             return
         pending = self._open[str(step.call_id)]
-        self._open[pending.key] = replace(pending, started=True, repeatable=bool(step.body.get("repeatable")))
-        call = pending.call
-        record = {"name": call.name, "arguments": call.arguments, "id": call.id, "verdict": step.body.get("verdict")}
-        self.calls[pending.key] = {**record, "ok": None}
+        key, call, repeatable = pending.key, pending.call, bool(step.body.get("repeatable"))
+        self._open[key] = PendingCall(key=key, call=call, started=True, repeatable=repeatable)
+        verdict = step.body.get("verdict")
+        self.calls[key] = {
+            "name": call.name,
+            "arguments": call.arguments,
+            "id": call.id,
+            "verdict": verdict,
+            "ok": None,
+        }
 
     def _add_result(self, step: Step) -> None:
         if step.iteration == 0:

@@ -59,7 +59,7 @@ class ToolExecutor:
             raise ToolFailed(_too_slow(definition, limit)) from None
 
     async def _call(self, definition: FunctionDefinition, call: Callable[[], Any]) -> Any:
-        if _is_async(definition.func):
+        if definition.signature.is_async:
             return await call()
         result = await self._threads.run(f"tool {definition.name}", call)
         return await result if not isinstance(result, str) and inspect.isawaitable(result) else result
@@ -109,13 +109,9 @@ class ToolExecutor:
         return _text(text)
 
 
-def _is_async(func: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(type(func).__call__)
-
-
 def _too_slow(definition: FunctionDefinition, limit: float | None) -> str:
     text = f"{definition.name} did not finish within {limit:g} s"
-    if not _is_async(definition.func):
+    if not definition.signature.is_async:
         text += "; it could not be stopped and may still be at work, so check what it did before calling it again"
     return text
 

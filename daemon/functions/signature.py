@@ -72,6 +72,11 @@ class Signature:
         return self._read[1]
 
     @functools.cached_property
+    def is_async(self) -> bool:
+        """What a call of it returns has to be awaited, and does not keep a thread waiting."""
+        return inspect.iscoroutinefunction(self._func) or inspect.iscoroutinefunction(type(self._func).__call__)
+
+    @functools.cached_property
     def _by_place(self) -> bool:
         """Some of its parameters have no names for a caller."""
         nameless = (_Parameter.POSITIONAL_ONLY, _Parameter.VAR_POSITIONAL)

@@ -6,7 +6,7 @@ The line that is judged is the line that runs: both are this module's `Planned`,
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from daemon.models import Effect, Json
@@ -60,7 +60,7 @@ def understand(tool: str, arguments: Json, reach: Reach, rules: Sequence[Rule] =
     subject = TOOLS.get(tool, OTHER)
     if subject.acts_on == "nothing":
         return Request(parts=(Part(tool=tool),))
-    asked = arguments.get(subject.argument, subject.default) if isinstance(arguments, Mapping) else None
+    asked = arguments.get(subject.argument, subject.default) if isinstance(arguments, dict) else None
     if not isinstance(asked, str):
         raise Unreadable(f"{tool} lacks its {subject.argument}", f"give {subject.argument} as text")
     if subject.acts_on == "command":
