@@ -303,7 +303,9 @@ class Hands:
         seconds = clock() - begin
         text = self.redact(result.text)
         same = result.value is result.text  # as of every tool that returns a text
-        result = replace(result, text=text, value=text if same else cleaned(result.value, self.redact))
+        value = text if same else cleaned(result.value, self.redact)
+        if text is not result.text or value is not result.value:
+            result = replace(result, text=text, value=value)
         result = await self.screen.look(plan.key, plan.call, result)
         if plan.note:
             result = replace(result, text=f"{plan.note}\n{result.text}")

@@ -74,7 +74,8 @@ class ToolExecutor:
                 raise ToolFailed(msg)
             value = await self.execute(call.name, call.arguments, context=context)
             text = self.format_result(value, language)
-            return ToolResult(ok=True, text=text, value=_jsonable(value))
+            whole = isinstance(value, str) and len(value) <= self._max_chars
+            return ToolResult(ok=True, text=text, value=text if whole else _jsonable(value))
         except Fenced:
             raise
         except ToolFailed as error:
