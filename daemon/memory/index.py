@@ -67,7 +67,12 @@ class State(NamedTuple):
         return not self.low_item < id_ <= self.high_item
 
 
-def add_run(connection: sqlite3.Connection, run: int) -> None:
+def add_texts(connection: sqlite3.Connection, texts: Sequence[Indexable], fresh: Container[int]) -> None:
+    """Index those of a run's segments that are `fresh`, given all of them as their rows say."""
+    _insert(connection, documents(texts, fresh))
+
+
+def _add_run(connection: sqlite3.Connection, run: int) -> None:
     """Index the segments of a run that no later one supersedes."""
     rows = _rows(connection, "s.memory_run = ?", (run,))
     fresh = connection.execute("SELECT id FROM memory_segment WHERE memory_run = ? AND superseded IS NULL", (run,))
@@ -162,7 +167,7 @@ def _runs_after(connection: sqlite3.Connection, found: State) -> int:
     done = 0
     runs = connection.execute("SELECT id FROM memory_run WHERE id > ? AND id <= ? ORDER BY id", (found.low, found.high))
     for (run,) in runs:
-        add_run(connection, run)
+        _add_run(connection, run)
         (count,) = connection.execute("SELECT count(*) FROM memory_segment WHERE memory_run = ?", (run,)).fetchone()
         done += count
         if done >= _BATCH:
@@ -220,7 +225,7 @@ def documents(rows: Sequence[Indexable], wanted: Container[int]) -> Iterator[Doc
     """Yield what is indexed of the wanted ones among neighbouring segments of one run."""
     wanted_here = [row.id for row in rows if row.id in wanted]
     short = {
-        row.id: index_text(row.text[:_CONTEXT_CHARACTERS])
+        row.id: _again(row.text[:_CONTEXT_CHARACTERS])
         for row in rows
         if any(abs(row.id - id_) <= _REACH for id_ in wanted_here)
     }
@@ -231,9 +236,13 @@ def documents(rows: Sequence[Indexable], wanted: Container[int]) -> Iterator[Doc
                 body=short[row.id] if len(row.text) <= _CONTEXT_CHARACTERS else index_text(row.text),
                 earlier=" ".join(short.get(near, "") for near in range(row.id - _REACH, row.id)),
                 later=" ".join(short.get(near, "") for near in range(row.id + 1, row.id + _REACH + 1)),
-                who=index_text(f"{row.who} {row.routine}"),
+                who=_again(f"{row.who} {row.routine}"),
                 date=_date(row.at),
             )
+
+
+# The words of short texts: what a routine says again stands around what it says for the first time.
+_again = lru_cache(maxsize=128)(index_text)
 
 
 def _of_segments(connection: sqlite3.Connection, ids: Iterable[int]) -> Iterator[Document]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from daemon.memory import index, vectors
+from daemon.memory.index import Indexable
 from daemon.memory.pieces import Piece
 
 
@@ -147,11 +148,15 @@ def put_run(
     today = [next((id_ for id_, at in said[piece.digest] if at // _DAY == piece.at // _DAY), None) for piece in pieces]
     connection.executemany(_SEGMENT, [(owner, *piece, heir) for piece, heir in zip(pieces, today, strict=True)])
     if None in today:
+        ids = [id_ for (id_,) in connection.execute(_IDS, (owner,))]
+        fresh = {id_ for id_, heir in zip(ids, today, strict=True) if heir is None}
         heirs: dict[int, int] = {}
-        for id_, digest in connection.execute(_FRESH, (owner,)):
-            heirs.setdefault(digest, id_)
+        for id_, piece in zip(ids, pieces, strict=True):
+            if id_ in fresh:
+                heirs.setdefault(piece.digest, id_)
         _supersede(connection, {id_: heir for digest, heir in heirs.items() for id_, _ in said[digest]})
-        index.add_run(connection, owner)
+        texts = [Indexable(id_, each.at, each.who, routine, each.text) for id_, each in zip(ids, pieces, strict=True)]
+        index.add_texts(connection, texts, fresh)
     return replaced or None in today
 
 
@@ -166,7 +171,7 @@ _SEGMENT = (
     " (memory_run, iteration, segment, part, type, at, who, asks, tainted, digest, text, superseded)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_FRESH = "SELECT id, digest FROM memory_segment WHERE memory_run = ? AND superseded IS NULL ORDER BY id"
+_IDS = "SELECT id FROM memory_segment WHERE memory_run = ? ORDER BY id"
 
 
 def _said(connection: sqlite3.Connection, digests: Iterable[int]) -> defaultdict[int, list[tuple[int, int]]]:
