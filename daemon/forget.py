@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
+from typing import NamedTuple
 
 import structlog
 
 from daemon.errors import DaemonError, NotFound, Refused
 from daemon.memory import Memory, oblivion
+from daemon.memory.context import BESIDE_CHARACTERS, HIT_CHARACTERS, cut, said_by
 from daemon.memory.rows import Item
 from daemon.models import StepKind
 from daemon.store import forgetting
@@ -36,6 +38,8 @@ SHORTEST_QUOTE = 8
 # Of a text with several lines or sentences, those are looked for that are at least this long.
 SHORTEST_PART = 24
 _PART = 200
+# As much of the last report is in a prompt (agent/prompt.py, which is not there yet when a daemon starts).
+REPORT_CHARACTERS = 2_000
 _RUNS_AT_ONCE = 50
 # More texts than these are not looked for in every run there is: it would take minutes.
 MOST_QUOTES = 4_000
@@ -68,7 +72,7 @@ class Doomed:
     routines: Mapping[str, str]
     """By run."""
     quotes: Mapping[str, int] = field(default_factory=dict)
-    """In how many places other runs quote what goes, by run."""
+    """In how many places other runs that have ended quote what goes, by run."""
     alive: tuple[str, ...] = ()
     """Runs that would go, had they ended."""
     reach: tuple[str, ...] = ()
@@ -83,6 +87,17 @@ class Doomed:
     @property
     def nothing(self) -> bool:
         return not (self.items or self.runs)
+
+
+class Said(NamedTuple):
+    """What runs said that go."""
+
+    texts: Sequence[str] = ()
+    """Looked for whole, and by their lines and sentences where these are long."""
+    lines: Sequence[str] = ()
+    """Looked for as they stand here: how prompts show what is short, or cut."""
+    messages: Sequence[str] = ()
+    """Looked for where they are all of a message, as turns of a conversation are in the prompts of later ones."""
 
 
 class Forgetting:
@@ -121,8 +136,12 @@ class Forgetting:
         )
         doomed = Doomed(items=tuple(items), runs=runs, routines=await self._shelf.read(partial(_routines, runs=runs)))
         quotes = await self._quotes(doomed)
+        told = await self._quotes(doomed, forgetting.under_way)
         alive = tuple(run for run, ended in found.items() if not ended)
         waiting = [f"run {run} is under way: cancel it first" for run in alive]
+        waiting += [
+            f"what run {run} was told of it, which is under way: let it end, or cancel it, first" for run in told
+        ]
         gone = await self._shelf.read(partial(_delivered, runs=runs))
         return replace(
             doomed,
@@ -134,7 +153,7 @@ class Forgetting:
     async def _unsought(self, doomed: Doomed) -> list[str]:
         """Say which quotes are not looked for."""
         said = []
-        if len(_variants(_needles(doomed, await self._said(doomed)))) > MOST_QUOTES:
+        if len(_forms(doomed, await self._said(doomed))) > MOST_QUOTES:
             said.append("quotes of it in other runs: it is too much to look for; forget these by --query")
         if short := [item.key for item in doomed.items if len(item.text) < SHORTEST_QUOTE]:
             said.append(f"quotes of {', '.join(short)} in other runs: the text is too short to look for")
@@ -159,7 +178,7 @@ class Forgetting:
     async def _rewrite(self, doomed: Doomed) -> None:
         now, write = self._clock(), self._shelf.write
         quotes = await self._quotes(doomed)
-        change = _changer(_needles(doomed, await self._said(doomed)) if quotes else ())
+        change = _changer(_forms(doomed, await self._said(doomed)) if quotes else {})
         for run, places in quotes.items():
             await write(partial(_overwrite, run=run, places=places, change=change))
         await self._overwrite_in_memory(doomed)
@@ -184,7 +203,7 @@ class Forgetting:
 
     async def _overwrite_in_memory(self, doomed: Doomed) -> None:
         """Overwrite quotes of the items that go in archived runs and in other items."""
-        needles = _needles(doomed, ())
+        needles = _needles(doomed)
         keys, ids = {item.key for item in doomed.items}, {item.id for item in doomed.items}
         below: int | None = None
         while needles:
@@ -215,19 +234,23 @@ class Forgetting:
             speaking.update(text.run for text in texts if says(text.body.decode("utf-8", "replace")))
         return {run: ended for run, ended in found.items() if run in speaking}
 
-    async def _said(self, doomed: Doomed) -> list[str]:
+    async def _said(self, doomed: Doomed) -> Said:
         """Return what the runs that go said, as later prompts may quote it."""
-        return await self._shelf.read(partial(_reports_and_segments, runs=doomed.runs)) if doomed.runs else []
+        if not doomed.runs:
+            return Said()
+        return await self._shelf.read(partial(_said_by, runs=doomed.runs))
 
-    async def _quotes(self, doomed: Doomed) -> dict[str, list[tuple[int, str]]]:
+    async def _quotes(
+        self, doomed: Doomed, candidates_since: Callable[[sqlite3.Connection, int], list[str]] = forgetting.ended_since
+    ) -> dict[str, list[tuple[int, str]]]:
         """Return where other runs quote what goes: seq and kind of their steps, by run."""
-        everywhere = _variants(_needles(doomed, ()))
-        recalled = _variants(_needles(doomed, await self._said(doomed)))
+        everywhere = _forms(doomed)
+        recalled = _forms(doomed, await self._said(doomed))
         if not recalled or len(recalled) > MOST_QUOTES:
             return {}
         since = await self._shelf.read(partial(_first_said, doomed=doomed))
         going = set(doomed.runs)
-        candidates = await self._shelf.read(lambda connection: forgetting.ended_since(connection, since))
+        candidates = await self._shelf.read(lambda connection: candidates_since(connection, since))
         found: dict[str, list[tuple[int, str]]] = {}
         for some in _chunks([run for run in candidates if run not in going]):
             texts = await self._shelf.read(lambda connection, r=some: list(forgetting.written(connection, r)))  # type: ignore[misc]
@@ -243,29 +266,34 @@ def _quotes_by_nature(text: forgetting.Written) -> bool:
     return text.kind == StepKind.PROMPT or (text.kind == StepKind.RESULT and b'"tool":"memory_' in text.body)
 
 
-def _needles(doomed: Doomed, said: Iterable[str]) -> list[str]:
+def _needles(doomed: Doomed, said: Said = Said()) -> list[str]:  # noqa: B008  it holds nothing
     """Return the texts to look for, the longest first: whole ones, and their lines and sentences."""
     wholes = [item.text for item in doomed.items if len(item.text) >= SHORTEST_QUOTE]
-    parts = [part for text in (*wholes, *said) for part in oblivion.parts(text, _PART) if len(part) >= SHORTEST_PART]
-    return sorted({*wholes, *parts}, key=lambda needle: (-len(needle), needle))
+    texts = (*wholes, *said.texts)
+    parts = [part for text in texts for part in oblivion.parts(text, _PART) if len(part) >= SHORTEST_PART]
+    lines = [line for line in said.lines if len(line) >= SHORTEST_QUOTE]
+    return sorted({*wholes, *parts, *lines}, key=lambda needle: (-len(needle), needle))
 
 
-def _variants(needles: Iterable[str]) -> list[bytes]:
-    """Return the texts as they stand in a row, in JSON, and in JSON within JSON."""
-    found: dict[bytes, None] = {}
-    for needle in needles:
+def _forms(doomed: Doomed, said: Said = Said()) -> dict[bytes, bytes]:  # noqa: B008  it holds nothing
+    """Return the texts as they stand in a row, in JSON, and in JSON within JSON, each with what is put in its place."""
+    found: dict[bytes, bytes] = {}
+    for needle in _needles(doomed, said):
         plain = json.dumps(needle, ensure_ascii=False)[1:-1]
         for form in (needle, plain, json.dumps(needle)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1]):
-            found[form.encode("utf-8", "replace")] = None
-    return list(found)
+            found[form.encode("utf-8", "replace")] = _MARK.encode()
+    for message in said.messages:
+        for form in (json.dumps(message, ensure_ascii=False), json.dumps(message)):
+            found[f'"content":{form}'.encode("utf-8", "replace")] = f'"content":"{_MARK}"'.encode()
+    return found
 
 
-def _changer(needles: Iterable[str]) -> Callable[[bytes], bytes]:
-    variants = sorted(_variants(needles), key=len, reverse=True)
+def _changer(forms: Mapping[bytes, bytes]) -> Callable[[bytes], bytes]:
+    longest_first = sorted(forms.items(), key=lambda pair: -len(pair[0]))
 
     def change(body: bytes) -> bytes:
-        for needle in variants:
-            body = body.replace(needle, _MARK.encode())
+        for form, mark in longest_first:
+            body = body.replace(form, mark)
         return body
 
     return change
@@ -304,19 +332,44 @@ def _delivered(connection: sqlite3.Connection, runs: Sequence[str]) -> list[str]
     return [f"the report of run {run}, delivered to {target}: {receipt}".rstrip(": ") for run, target, receipt in gone]
 
 
-_SEGMENTS_OF = "SELECT s.text FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run WHERE r.run_id IN ({})"
+_SEGMENTS = "FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run WHERE"
 
 
-def _reports_and_segments(connection: sqlite3.Connection, runs: Sequence[str]) -> list[str]:
-    said = []
+def _said_by(connection: sqlite3.Connection, runs: Sequence[str]) -> Said:
+    """Return what runs were asked and said; what is short only if no other run said it as well."""
+    texts, lines, messages = list[str](), list[str](), list[str]()
     for some in _chunks(runs):
         marks = ", ".join("?" * len(some))
-        for query in (
-            f"SELECT report FROM run WHERE id IN ({marks}) AND report IS NOT NULL",  # noqa: S608  marks only
-            _SEGMENTS_OF.format(marks),
-        ):
-            said += [text for (text,) in connection.execute(query, some)]
-    return said
+        for goal, report in connection.execute(f"SELECT goal, report FROM run WHERE id IN ({marks})", some):  # noqa: S608
+            messages += [text for text in (goal, report) if text and len(text) >= SHORTEST_PART]
+            if report:
+                texts += {report, shown := report[:REPORT_CHARACTERS]}
+                lines += [shown] if "\n" in shown else []
+        segments = f"SELECT s.who, s.text {_SEGMENTS} r.run_id IN ({marks})"
+        for who, text in connection.execute(segments, some):
+            texts.append(text)
+            if len(text) > BESIDE_CHARACTERS or "\n" in text:
+                lines += {said_by(who, cut(text, limit)) for limit in (BESIDE_CHARACTERS, HIT_CHARACTERS)}
+    for who, text in _short(connection, set(runs)):
+        if who:
+            lines.append(said_by(who, text))
+        else:
+            messages.append(text)
+            lines += [f":\n{text}", f">\n{text}\n"]  # the last report stands behind a colon, or between marks
+    return Said(texts, lines, messages)
+
+
+def _short(connection: sqlite3.Connection, runs: Collection[str]) -> list[tuple[str, str]]:
+    """Return what is short and only these runs said, each with who it was; goals and reports with nobody."""
+    ours, others = set[tuple[str, str]](), set[tuple[str, str]]()
+    for query in (
+        f"SELECT r.run_id, s.who, s.text {_SEGMENTS} length(s.text) < ?",
+        "SELECT id, '', goal FROM run WHERE length(goal) < ?",
+        "SELECT id, '', report FROM run WHERE length(report) < ?",
+    ):
+        for run, who, text in connection.execute(query, (SHORTEST_PART,)):
+            (ours if run in runs else others).add((who, text))
+    return sorted((who, text) for who, text in ours - others if text)
 
 
 def _first_said(connection: sqlite3.Connection, doomed: Doomed) -> int:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import sqlite3
 
+from daemon.agent.prompt import PREVIOUS_REPORT_CHARACTERS
+from daemon.forget import REPORT_CHARACTERS
+
 SECRET = "The bicycle lock opens with 4711-XYZZY"
 
 AGENT = """
@@ -234,3 +237,38 @@ async def test_a_person_edits_memory_in_a_file(home) -> None:
     while "Black tea" not in (await home.agentctl("memory", "list")).out:
         pass
     assert "Black tea" in file.read_text()
+
+
+def test_as_much_of_a_report_is_looked_for_as_prompts_show() -> None:
+    assert REPORT_CHARACTERS == PREVIOUS_REPORT_CHARACTERS
+
+
+LONG = f"The walrus is called Ada, and {'she swims, dives, and eats, and then ' * 9}opens the door with 4711-XYZZY."
+
+
+async def test_what_a_later_prompt_shows_of_a_forgotten_run_goes_too_however_short_or_cut(home) -> None:
+    short, cut = "It is 4711-XYZZY.", f"On a line of its own.\n{LONG}"
+    await daily(home, json.dumps(short), json.dumps(cut), '"All quiet."', '"Quiet again."')
+    first, second = await lived(home), await lived(home)
+    third = await lived(home)
+    prompt = (await home.agentctl("inspect", third, "--full")).out
+    assert f"- agent: {short}" in prompt
+    assert "- goal: Look after the shed." in prompt
+    for run in (first, second):
+        assert (await home.agentctl("memory", "forget", "--run", run, "--yes")).code == 0
+    gone = ("4711", "she swims", "called Ada", "of its own")
+    prompt = (await home.agentctl("inspect", third, "--full")).out
+    assert [words for words in gone if words in prompt] == []
+    assert "- goal: Look after the shed." in prompt, "others said so"
+    assert traces(home, *gone) == []
+
+
+async def test_a_run_under_way_keeps_what_it_was_told_and_that_is_said(home) -> None:
+    await daily(home, '"The walrus weighs 912 kg."', '"All quiet."')
+    first, second = await lived(home), await lived(home)
+    connection = sqlite3.connect(home.state / "agentd.db")
+    connection.execute("UPDATE run SET status = 'waiting', ended = NULL WHERE id = ?", (second,))
+    connection.commit()
+    connection.close()
+    told = (await home.agentctl("memory", "forget", "--run", first)).out
+    assert f"what run {second} was told of it, which is under way: let it end, or cancel it, first" in told

@@ -101,13 +101,21 @@ def _minute(number: int) -> str:
 
 
 def _said(text: Text, found: bool) -> str:
-    limit = HIT_CHARACTERS if found else BESIDE_CHARACTERS
-    words = text.text if len(text.text) <= limit else f"{text.text[:limit].rstrip()} …"
+    return said_by(text.who, cut(text.text, HIT_CHARACTERS if found else BESIDE_CHARACTERS))
+
+
+def cut(text: str, limit: int) -> str:
+    """Return as much of a text as a prompt shows."""
+    return text if len(text) <= limit else f"{text[:limit].rstrip()} …"
+
+
+def said_by(who: str, words: str) -> str:
+    """Return the line, or the lines, in which a prompt shows what somebody said."""
     # Lines of ours begin at the margin; what was remembered never does, and cannot write our tag.
     words = "\n  ".join(words.splitlines())
     if "<" in words:
         words = _OUR_TAG.sub("‹", words)
-    return f"- {text.who}: {words}" if text.who else f"- {words}"
+    return f"- {who}: {words}" if who else f"- {words}"
 
 
 def _fence(blocks: Iterable[str]) -> str:

@@ -63,6 +63,14 @@ def ended_since(connection: sqlite3.Connection, since: int) -> list[str]:
     return [id_ for (id_,) in rows]
 
 
+def under_way(connection: sqlite3.Connection, since: int) -> list[str]:
+    """Return the runs that have not ended, whenever they began: they may have been told of it since."""
+    marks = ", ".join("?" * len(_ENDED))
+    return [
+        id_ for (id_,) in connection.execute(f"SELECT id FROM run WHERE status NOT IN ({marks}) ORDER BY id", _ENDED)
+    ]
+
+
 def written(connection: sqlite3.Connection, runs: Sequence[str]) -> Iterator[Written]:
     """Yield the steps of these runs, and as seq -1 what their rows say."""
     marks = ", ".join("?" * len(runs))
