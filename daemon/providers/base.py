@@ -105,12 +105,12 @@ class Standing(LLMProvider):
     """A provider that stands before another: whatever it does not change is that of the other."""
 
     def __init__(self, inner: LLMProvider) -> None:
-        self.inner, self.name = inner, inner.name
+        self.inner, self.name, self._model_name = inner, inner.name, inner.model_name
         self.kind = inner.kind  # type: ignore[misc]  # of this one, as of the one it stands before
 
     @property
     def model_name(self) -> str:
-        return self.inner.model_name
+        return self._model_name
 
     @property
     def max_tokens(self) -> int | None:

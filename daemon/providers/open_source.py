@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -57,8 +57,8 @@ class OpenSourceProvider(VendorProvider):
     async def _get(self, path: str) -> Answer:
         return await self._answer("GET", path)
 
-    async def _post(self, path: str, body: bytes) -> Answer:
-        return await self._answer("POST", path, body)
+    def _post(self, path: str, body: bytes) -> Coroutine[Any, Any, Answer]:
+        return self._answer("POST", path, body)
 
     async def _answer(self, method: str, path: str, body: bytes = b"", *, root: str | None = None) -> Answer:
         ways = self._ways or await self._open()

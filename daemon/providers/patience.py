@@ -18,30 +18,30 @@ class Patience:
         self.seconds = seconds
         self.under_way: dict[Within, float] = {}
         """When each is due; who began first stands first."""
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """Where a timer is set, if one is."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def ticking(self) -> bool:
         """Whether a timer is set: one that rings for nobody is not set again."""
-        return self._timer is not None
+        return self.loop is not None
 
-    def watch(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
-        """See to it that somebody looks when a block is due, if not before."""
-        if self._timer is None or self._loop is not loop:
-            self._loop, self._timer = loop, loop.call_at(due, self._look, loop)
+    def set_timer(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        """Look when the first block is due."""
+        self.loop, self._timer = loop, loop.call_at(due, self._look, loop)
 
     def close(self) -> None:
         """Stop the timer, unless somebody still needs it."""
         if self._timer is not None and not self.under_way:
             self._timer.cancel()
-            self._timer = None
+            self.loop = self._timer = None
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = None
+        self.loop = self._timer = None
         for block, due in tuple(self.under_way.items()):
             if due > loop.time():
-                self.watch(loop, due)
+                self.set_timer(loop, due)
                 break
             del self.under_way[block]
             block.interrupt()
@@ -61,7 +61,8 @@ class Within:
         self._task, self._before = task, task.cancelling()
         loop, patience = task.get_loop(), self._patience
         due = patience.under_way[self] = loop.time() + patience.seconds
-        patience.watch(loop, due)
+        if patience.loop is not loop:
+            patience.set_timer(loop, due)
 
     def interrupt(self) -> None:
         self._task.cancel()

@@ -98,6 +98,8 @@ class VendorProvider(LLMProvider):
         self._model = _required(model, self.name, "model", "the name that its vendor gives it")
         self.base_url = _required(base_url, self.name, "base_url", "such as http://127.0.0.1:11434/v1").rstrip("/")
         self.capabilities = capabilities_of(self._model, capabilities, provider=self.name)
+        self._retouches = self.capabilities.strict or self.capabilities.most_tools > 0
+        """Functions are not offered all, or not as they are: an answer may have to say so, or be put right."""
         self._vendor = _host(self.base_url, self.name)
         self._api_key, self._key_fault = api_key, _fault_of(api_key, needs_key, self.name)
         self._timeout, self._stall = Patience(timeout), Patience(stall)
@@ -155,7 +157,7 @@ class VendorProvider(LLMProvider):
             self._sign(error)
             raise
         self._tell(response, start)
-        return self._loosened(self._noted(response, functions), functions)
+        return self._noted(self._loosened(response, functions), functions) if self._retouches else response
 
     async def _in_pieces(
         self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None, temperature: float | None, kw: Json
@@ -196,7 +198,9 @@ class VendorProvider(LLMProvider):
         if self._seems_odd(response, question):
             response = await self._looked_into(response, question)
         self._tell(response, start)
-        yield Chunk(response=self._loosened(self._noted(response, functions), functions))
+        if self._retouches:
+            response = self._noted(self._loosened(response, functions), functions)
+        yield Chunk(response=response)
 
     def _question(
         self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None, temperature: float | None, kw: Json
