@@ -299,7 +299,6 @@ class Memory:
                 )
             return news
 
-        self.shelf.tidy()
         kept = self.shelf.submit(work)
         kept.add_done_callback(lambda _: self.ring())  # and not before: whoever looks now would find nothing
         return kept

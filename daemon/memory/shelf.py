@@ -40,6 +40,8 @@ class Shelf:
         self._in_vain = False
         """The damage is not in the index: making it anew did not help."""
         self._grown = 0
+        self._news = 0
+        """So many runs that were archived lately had something new to say, and put it into the index."""
         self.lately = Lately()
         self.behind = asyncio.Event()
         """Something is left to index."""
@@ -65,6 +67,9 @@ class Shelf:
 
         It tells whether a question may be answered otherwise than before.
         """
+        while self._news:
+            self._news -= 1
+            self.tidy()
         outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def tell(done: asyncio.Future[bool]) -> None:
@@ -81,6 +86,7 @@ class Shelf:
                 asyncio.ensure_future(self._mended(lambda: next(attempts))).add_done_callback(tell)
                 return
             if kept.result():
+                self._news += 1
                 self.lately.turn()
             tell(kept)
 
