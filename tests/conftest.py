@@ -22,11 +22,21 @@ def pytest_addoption(parser):
 @pytest.fixture
 def tmp_path(tmp_path):
     """A folder of the test's own; as root, one that the user whom a daemon lets run its tools gets through to."""
-    folder = tmp_path
+    return _let_through(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared_path(tmp_path_factory):
+    """The same for what all tests of a file look at."""
+    return _let_through(tmp_path_factory.mktemp("shared"))
+
+
+def _let_through(path):
+    folder = path
     while os.geteuid() == 0 and folder != Path(gettempdir()) and folder != folder.parent:
         folder.chmod(folder.stat().st_mode | 0o011)
         folder = folder.parent
-    return tmp_path
+    return path
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +63,7 @@ async def home(tmp_path):
     """A home with nothing in it; a daemon started there is stopped at the end."""
     made = Home(tmp_path)
     yield made
-    await _put_away(made)
+    await put_away(made)
 
 
 @pytest.fixture
@@ -61,10 +71,11 @@ async def shipped(tmp_path):
     """A home with the files we ship."""
     made = Home(tmp_path, shipped=True)
     yield made
-    await _put_away(made)
+    await put_away(made)
 
 
-async def _put_away(made):
+async def put_away(made):
+    """Stop the daemon of a home, and play again whatever it has run."""
     if made.process and made.process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             made.process.terminate()

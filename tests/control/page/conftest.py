@@ -5,11 +5,18 @@ import json
 import os
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
+import axe_playwright_python
 import pytest
+import pytest_asyncio
 from playwright.async_api import async_playwright
 
+from tests.conftest import put_away
+from tests.story import Home
+
+AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 # a test's browser asks nobody but us, and root may not have Chromium's own sandbox
 QUIET = [
@@ -55,9 +62,8 @@ class Page:
         return err.decode()
 
 
-@pytest.fixture
-async def daemon(home):
-    """A daemon that has run a routine whose model says hostile things."""
+def write_evil(home):
+    """Write a routine whose model says hostile things."""
     says = toml(HOSTILE)
     calls = f'{{ name = "file_list", arguments = {{ path = "." }} }}, {{ name = "no", arguments = {{ x = {says} }} }}'
     home.write(
@@ -85,14 +91,46 @@ prompt = {toml(HOSTILE)}
 to = "log"
 """,
     )
+
+
+async def start_evil(home):
+    """Start a daemon with that routine, and run it once."""
+    write_evil(home)
+    await home.start()
+    home.run = (await home.agentctl("run", "evil", "--json")).json
+
+
+# A browser takes longer to start than to look at a page: one is for all tests, so they and all they ask for share a loop.
+fixture = partial(pytest_asyncio.fixture, loop_scope="session")
+with_browser = pytest.mark.asyncio(loop_scope="session")
+
+
+@fixture()
+async def home(tmp_path):
+    """A home with nothing in it."""
+    made = Home(tmp_path)
+    yield made
+    await put_away(made)
+
+
+@fixture(scope="module")
+async def shared_home(shared_path):
+    """The same for all tests of a file."""
+    made = Home(shared_path)
+    yield made
+    await put_away(made)
+
+
+@fixture()
+async def daemon(home):
+    """A daemon that has run a routine whose model says hostile things."""
+    await start_evil(home)
     return home
 
 
-@pytest.fixture
+@fixture()
 async def page(daemon):
     """The page of that daemon."""
-    await daemon.start()
-    daemon.run = (await daemon.agentctl("run", "evil", "--json")).json
     made = await Page(daemon).start()
     yield made
     await made.stop()
@@ -106,7 +144,7 @@ def shots(tmp_path):
     return folder
 
 
-@pytest.fixture
+@fixture(scope="session")
 async def browser():
     """A headless Chromium of this machine."""
     if CHROMIUM is None:
@@ -117,7 +155,7 @@ async def browser():
         await made.close()
 
 
-@pytest.fixture
+@fixture()
 async def look(browser, page):
     """A browser's window that has opened the link; what its console complains of fails the test."""
     context = await browser.new_context(viewport={"width": 1200, "height": 900})
@@ -133,3 +171,11 @@ async def look(browser, page):
     await context.close()
     await asyncio.sleep(0)
     assert complaints == []
+
+
+async def barriers(window):
+    """Return what axe-core finds on a page that keeps people out."""
+    # the page's own policy lets no script of others in, so it is put in from outside; of what is right it need not tell
+    asked = "axe.run({ resultTypes: ['violations'] }).then((found) => found.violations)"
+    found = await window.evaluate(f"(() => {{ {AXE.read_text()} }})(); {asked}")
+    return [f"{window.url}: {each['id']}: {each['nodes'][0]['html']}" for each in found]

@@ -1,12 +1,11 @@
 """What a person decides on the page, in a real browser: calls that wait, deliveries that did not arrive, incidents."""
 
-import pytest
+from tests.control.page.conftest import HOSTILE, barriers, fixture, toml, with_browser
 
-from tests.control.page.conftest import HOSTILE, Page, toml
-from tests.control.page.test_page import AXE
+pytestmark = with_browser
 
 
-@pytest.fixture
+@fixture()
 async def daemon(home):
     """A daemon in which a call waits, a report goes nowhere, a routine failed and models are paid."""
     says = toml(HOSTILE)
@@ -52,17 +51,9 @@ to = "hook"
         "mute",
         '[trigger]\non_start = true\n[run]\nprovider = "mute"\nprompt = "Say something."\n[[deliver]]\nto = "log"\n',
     )
+    await home.start()
+    assert (await home.agentctl("run", "notes", "--json")).code == 8
     return home
-
-
-@pytest.fixture
-async def page(daemon):
-    """The page of that daemon."""
-    await daemon.start()
-    assert (await daemon.agentctl("run", "notes", "--json")).code == 8
-    made = await Page(daemon).start()
-    yield made
-    await made.stop()
 
 
 async def pressed(look, button, then="p.done"):
@@ -79,8 +70,7 @@ async def fair(look, view):
         await look.set_viewport_size({"width": width, "height": 800})
         await look.emulate_media(color_scheme=scheme)
         await look.goto(look.base + view)
-        found = await look.evaluate(f"(() => {{ {AXE.read_text()} }})(); axe.run()")
-        assert [f"{view}: {each['id']}: {each['nodes'][0]['html']}" for each in found["violations"]] == []
+        assert await barriers(look) == []
         assert await look.evaluate("document.documentElement.scrollWidth") <= width
     await look.emulate_media(color_scheme="light")
 

@@ -5,15 +5,17 @@ import signal
 
 import pytest
 
-from tests.control.page.conftest import Page
+from tests.control.page.conftest import fixture, with_browser, write_evil
+
+pytestmark = with_browser
 
 
-@pytest.fixture
-async def page(daemon):
-    await daemon.start()
-    made = await Page(daemon).start()
-    yield made
-    await made.stop()
+@fixture(scope="module")
+async def daemon(shared_home):
+    """A daemon that has not run anything, and is not to."""
+    write_evil(shared_home)
+    await shared_home.start()
+    return shared_home
 
 
 def ask(page, method, path, body=None, **headers):

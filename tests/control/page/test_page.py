@@ -1,19 +1,23 @@
 """What a person sees of the page in a real browser: every view, with keyboard and phone, whatever a run has said."""
 
-import asyncio
 import re
-from pathlib import Path
 
-import axe_playwright_python
 import pytest
 
-from tests.control.page.conftest import HOSTILE
+from tests.control.page.conftest import HOSTILE, barriers, fixture, start_evil, with_browser
 
-AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
+pytestmark = with_browser
 VIEWS = (
     "/", "/routines", "/routines/evil", "/runs", "/runs/{run}", "/approvals", "/usage", "/deliveries?over=1",
     "/memory", "/memory?q=evil", "/live",
 )  # fmt: skip
+
+
+@fixture(scope="module")
+async def daemon(shared_home):
+    """A daemon that has run the routine once; it is only looked at."""
+    await start_evil(shared_home)
+    return shared_home
 
 
 async def shown(look, path, shots):
@@ -55,41 +59,11 @@ async def test_the_heat_map_says_in_words_what_its_colours_say(look):
     assert "1 succeeded" in await today.text_content()
 
 
-async def test_a_run_started_by_a_button_is_followed_to_its_end(look, daemon):
-    await look.goto(look.base + "/routines/evil")
-    await look.click("text=Run now")
-    await look.wait_for_url("**/runs/*")
-    await look.wait_for_selector("h1 .badge:not(.running):not(.queued)")  # the script is used up: it fails
-    assert "failed" in await look.inner_text("h1")
-    await look.goto(look.base + "/routines/evil")
-    await look.click("text=Pause")
-    await look.wait_for_selector("h1 .badge.paused")
-    await look.click("text=Resume")
-    await look.wait_for_selector("text=Pause")
-
-
 async def test_memory_leads_to_the_place_in_its_run(look, daemon):
     await look.goto(look.base + "/memory?q=bold")
     await look.locator("text=to its place in the run").first.click()
     await look.wait_for_url("**/runs/*#i*")
     assert await look.locator(f"#i{look.url.rpartition('#i')[2]}").count() == 1
-
-
-async def test_the_live_view_tells_what_happens_as_text(look, daemon):
-    await look.goto(look.base + "/live")
-    listening = look.wait_for_selector("#live li .run_ended")
-    begun = asyncio.create_task(daemon.agentctl("run", "evil", "--detach"))
-    await listening
-    await begun
-    assert await look.locator("#live script, #live img").count() == 0
-    assert "failed" in await look.inner_text("#live")
-
-
-async def test_who_reads_with_the_keyboard_keeps_the_place_while_the_page_renews_itself(look, daemon):
-    await look.locator("table.line a[href='/routines/evil']").focus()
-    ended = await daemon.agentctl("run", "evil", "--json")
-    await look.wait_for_selector(f"main a[href='/runs/{ended.json['id']}']", state="attached")
-    await look.wait_for_function("document.activeElement.getAttribute('href') === '/routines/evil'")
 
 
 async def test_it_can_be_used_without_a_mouse(look):
@@ -107,23 +81,9 @@ async def test_nobody_is_kept_out_by_how_they_look_at_it(browser, page, daemon, 
     await window.wait_for_selector("h1:has-text('Today')")
     for view in VIEWS:
         await window.goto(page.base + view.format(run=daemon.run["id"]))
-        # the page's own policy lets no script of others in, so axe-core is put in from outside
-        found = await window.evaluate(f"(() => {{ {AXE.read_text()} }})(); axe.run()")
-        serious = [f"{view}: {each['id']}: {each['nodes'][0]['html']}" for each in found["violations"]]
-        assert serious == []
+        assert await barriers(window) == []
         assert (view, await window.evaluate("document.documentElement.scrollWidth")) <= (view, width)
     await context.close()
-
-
-async def test_without_a_daemon_the_page_says_so_and_comes_back(look, daemon):
-    await daemon.stop()
-    answer = await look.goto(look.base + "/runs")
-    assert answer.status == 503
-    assert "No daemon answers" in await look.inner_text("main")
-    await daemon.start()
-    answer = await look.goto(look.base + "/runs")
-    assert answer.status == 200
-    look.complaints.clear()  # that the page was not there is what this is about
 
 
 async def test_a_run_written_as_a_page_needs_nothing_else_and_asks_for_nothing(browser, daemon, page, tmp_path):
