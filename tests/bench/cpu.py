@@ -21,7 +21,8 @@ def _row(
     count = effort.scaled(80)
     with tempfile.TemporaryDirectory() as folder, Vendor(news=news) as vendor:
         config = house.build(Path(folder) / "house", vendor.url, kind=kind, **house_)
-        with Worker("tests.bench.house:runs", config=str(config), width=1, remembered=_REMEMBERED) as ours:
+        remembered = effort.furnished(_REMEMBERED)
+        with Worker("tests.bench.house:runs", config=str(config), width=1, remembered=remembered) as ours:
             ours.round(2)
             bodies = Path(folder) / "bodies.json"
             bodies.write_text(vendor.bodies)  # the floor sends what we sent

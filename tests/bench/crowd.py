@@ -11,18 +11,20 @@ from tests.bench.measure import Bench, Effort, Row, Sample, Worker, in_turns, me
 from tests.bench.vendor import Vendor
 
 _WIDTH = 100
+_REMEMBERED = 1000
 _LATENCY = 0.2
 
 
 def _rows(effort: Effort, kind: str = "open_source") -> Iterable[Row]:
-    each = effort.scaled(4)
+    each, width = effort.scaled(4), effort.furnished(_WIDTH)
     with tempfile.TemporaryDirectory() as folder, Vendor(_LATENCY) as vendor:
-        config = house.build(Path(folder) / "house", vendor.url, kind=kind, width=_WIDTH)
-        with Worker("tests.bench.house:runs", config=str(config), width=_WIDTH, remembered=1000) as ours:
+        config = house.build(Path(folder) / "house", vendor.url, kind=kind, width=width)
+        remembered = effort.furnished(_REMEMBERED)
+        with Worker("tests.bench.house:runs", config=str(config), width=width, remembered=remembered) as ours:
             ours.round(1)
             bodies = Path(folder) / "bodies.json"
             bodies.write_text(vendor.bodies)
-            same = {"url": vendor.asked_at(house.WAYS[kind][4]), "bodies": str(bodies), "width": _WIDTH}
+            same = {"url": vendor.asked_at(house.WAYS[kind][4]), "bodies": str(bodies), "width": width}
             with Worker("tests.bench.floors:httpx2_crowd", **same) as floor:
                 theirs, mine = in_turns(effort, each, floor, ours)
     yield Row(
@@ -44,9 +46,10 @@ def _rows(effort: Effort, kind: str = "open_source") -> Iterable[Row]:
 
 
 def _lag(effort: Effort) -> Iterable[Row]:
+    width, remembered = effort.furnished(_WIDTH), effort.furnished(_REMEMBERED)
     with tempfile.TemporaryDirectory() as folder, Vendor(_LATENCY) as vendor:
-        config = house.build(Path(folder) / "house", vendor.url, width=_WIDTH)
-        with Worker("tests.bench.house:lags", config=str(config), width=_WIDTH, remembered=1000) as ours:
+        config = house.build(Path(folder) / "house", vendor.url, width=width)
+        with Worker("tests.bench.house:lags", config=str(config), width=width, remembered=remembered) as ours:
             (rounds,) = in_turns(effort, effort.scaled(4), ours)
     late = [percentile(each.extra["late"], 0.99) for each in rounds]
     yield Row(

@@ -22,9 +22,16 @@ class Effort:
     rounds: int
     size: float
     """1.0 is the size at which ratios repeat."""
+    around: float = 1.0
+    """How much of what the bars speak of stands around: what is remembered, and who else is at work."""
+    warmed: bool = True
+    """The first round, in which everything is still cold, is not counted."""
 
     def scaled(self, count: int) -> int:
         return max(1, round(count * self.size))
+
+    def furnished(self, count: int) -> int:
+        return max(1, round(count * self.around))
 
 
 FULL = Effort(rounds=9, size=1.0)
@@ -116,12 +123,12 @@ class Worker:
 
 
 def in_turns(effort: Effort, count: int, *workers: Worker) -> list[list[Sample]]:
-    """Let the workers take turns; return the rounds of each, without the first, in which everything is still cold."""
+    """Let the workers take turns; return the rounds of each that count."""
     samples: list[list[Sample]] = [[] for _ in workers]
-    for _ in range(effort.rounds + 1):
+    for _ in range(effort.rounds + effort.warmed):
         for worker, kept in zip(workers, samples, strict=True):
             kept.append(worker.round(count))
-    return [kept[1:] for kept in samples]
+    return [kept[effort.warmed :] for kept in samples]
 
 
 def ratio(ours: Sequence[float], floor: Sequence[float]) -> float:

@@ -47,7 +47,8 @@ def _house(kind: str = "open_source") -> Iterator[tuple[Vendor, Path]]:
 
 
 def _compared(effort: Effort, name: str, bar: float, floor: Callable[[], float], ours: Callable[[], float]) -> Row:
-    floor(), ours()  # the first of each reads the disk
+    if effort.warmed:
+        floor(), ours()  # the first of each reads the disk
     times = [(floor(), ours()) for _ in range(effort.rounds)]
     theirs, mine = [pair[0] for pair in times], [pair[1] for pair in times]
     return Row(name=name, floor=ms(median(theirs)), ours=ms(median(mine)), ratio=ratio(mine, theirs), bar=bar)
