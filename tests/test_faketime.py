@@ -42,6 +42,7 @@ class Clock:
             "FAKETIME_TIMESTAMP_FILE": str(self._file),
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # else a thread that waits for the interpreter does so by a busy loop
             "NO_FAKE_STAT": "1",
             "AGENTD_LONGEST_SLEEP": "0.05",
             "TZ": "UTC",
