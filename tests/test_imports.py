@@ -45,17 +45,44 @@ def test_no_late_module_is_read_by_the_imports_of_the_daemon():
     assert frugally(f"print(*[name for name in {late} if getattr(sys.modules.get(name), '__file__', None)])") == ""
 
 
-@pytest.mark.parametrize("name", sorted(LATE))
-def test_a_late_module_has_all_that_it_has_otherwise(name):
-    public = "print(*sorted(name for name in {} if not name.startswith('_')))"
-    late = f"import importlib\nmodule = importlib.import_module({name!r})\ngetattr(module, 'nothing', None)\n"
-    plain = subprocess.run(
-        [sys.executable, "-c", f"import importlib\n{public.format(f'vars(importlib.import_module({name!r}))')}"],
+def apart(before: str, code: str) -> dict[str, set[str]]:
+    """Return which words this code prints for each `name` of a late module, after other code.
+
+    That is run once, in a fresh interpreter, and each name has a fork of it: what one imports, the others have not.
+    """
+    script = f"""{before}
+import importlib, os, sys
+for name in {sorted(LATE)!r}:
+    if not os.fork():
+        {code}
+        sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+"""
+    done = subprocess.run(
+        [sys.executable, "-B", "-W", "error", "-c", script],
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert set(frugally(late + public.format("vars(module)")).split()) == set(plain.stdout.split())
+    assert done.stderr == ""
+    lines = [line.split() for line in done.stdout.splitlines()]
+    return {name: set(words) for name, *words in lines}
+
+
+@pytest.fixture(scope="module")
+def public() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """The public names of each late module, where it came late and where it did not."""
+    told = "print(name, *[each for each in vars(module) if not each.startswith('_')])"
+    module = "module = importlib.import_module(name)"
+    return apart(FRUGALLY, f"{module}; getattr(module, 'nothing', None); {told}"), apart("", f"{module}; {told}")
+
+
+@pytest.mark.parametrize("name", sorted(LATE))
+def test_a_late_module_has_all_that_it_has_otherwise(name, public):
+    late, plain = public
+    assert late[name] == plain[name]
 
 
 def test_what_was_at_hand_is_the_real_thing_afterwards():
