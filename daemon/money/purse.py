@@ -37,7 +37,7 @@ LEAST_OF_RUN = 64
 # What an answer is given room for where nobody says how long it may be.
 MOST = 16_384
 # Seconds between looks at what other processes have under way: each end of a call is told, this is for those missed.
-_LOOK = 5.0
+LOOK = 5.0
 
 
 class Clock(Protocol):
@@ -142,9 +142,10 @@ class Purse:
         zone: Callable[[], ZoneInfo],
         config: Callable[[], Config],
         shared: bool = False,
+        look: float = LOOK,
     ) -> None:
-        """`shared`: other processes spend from the same caps."""
-        self._shared = shared
+        """`shared`: other processes spend from the same caps; `look`: after how long to look what they have under way."""
+        self._shared, self._look = shared, look
         self.journal, self.clock, self._zone, self._config = journal, clock, zone, config
         self._prices = (config(), Prices(config()))
         self._tallies: dict[tuple[_Period, str], Tally] = {}
@@ -187,6 +188,8 @@ class Purse:
         """
         most = wanted or MOST
         while True:
+            # before sums are read that others change: an end that is told meanwhile may not be among them
+            ended = self._next_end() if self._shared else None
             caps = await self.caps(account)
             for cap in caps:
                 if cap.dollars and rates is None:
@@ -196,7 +199,9 @@ class Purse:
             if all(cap.room(size, rates) >= min(most, cap.least) for cap in caps):
                 room = min([most, *(cap.room(size, rates) for cap in caps)])
                 break
-            await self._one_settled()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._look if self._shared else None):
+                    await (ended or self._next_end()).wait()
         tokens = int(room)
         cost = int(size * rates.dearest(size) + tokens * rates.output_token(size)) + 1 if rates else 0
         tallies = tuple({id(cap.tally): cap.tally for cap in caps}.values())
@@ -210,12 +215,11 @@ class Purse:
         )
         return Held(cost=cost, tokens=size + tokens, max_tokens=tokens, tallies=tallies, limits=limits)
 
-    async def _one_settled(self) -> None:
-        """Wait until a call has come to its end, here or, as far as we are told, elsewhere."""
-        self._settled = self._settled or asyncio.Event()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK if self._shared else None):
-                await self._settled.wait()
+    def _next_end(self) -> asyncio.Event:
+        """Return what is set when a call has come to its end, here or, as far as we are told, elsewhere."""
+        if self._settled is None:
+            self._settled = asyncio.Event()
+        return self._settled
 
     def settle(self, held: Held | None, account: Account, at: datetime, *, cost: int, tokens: int) -> None:
         """Count what a call came to in place of what was set aside for it."""

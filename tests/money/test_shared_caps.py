@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,15 @@ import pytest
 
 from daemon.config import Config, load_config
 from daemon.errors import OverBudget
+from daemon.fleet.ear import Ear
+from daemon.fleet.queue import prepare
 from daemon.models import LLMMessage, LLMResponse, Run, Usage
 from daemon.money import Account, Meter, Purse
 from daemon.providers.scripted import ScriptedProvider
 from daemon.routines import Budget
 from daemon.store import Journal
 from daemon.store.opening import open_database
+from tests.postgres import Server
 from tests.store.conftest import Clock as Moments
 from tests.store.conftest import Ledger
 
@@ -55,17 +58,32 @@ class Slow(ScriptedProvider):
         return LLMResponse(content="Well.", usage=Usage(input=1_000, output=100))
 
 
-class Process:
-    """A process with a connection of its own, and the way in which it is told of the ends of calls."""
+class Watched(Journal):
+    """A journal that tells how often it was asked for what has been spent."""
 
-    def __init__(self, journal: Journal, config: Config, clock: Moments, go: asyncio.Event) -> None:
+    looks = 0
+
+    async def standing_since(self, since: datetime, routine: str = "") -> tuple[int, int, int, int]:
+        self.looks += 1
+        return await super().standing_since(since, routine)
+
+
+class Process:
+    """A process with a connection of its own."""
+
+    def __init__(self, journal: Watched, config: Config, clock: Moments, go: asyncio.Event, look: float) -> None:
         self.ledger = Ledger(journal._db, clock)
-        self.ledger.journal = journal
-        self.purse = Purse(journal, clock=Clock(clock), zone=lambda: UTC, config=lambda: config, shared=True)  # type: ignore[arg-type, return-value]
+        self.ledger.journal = self.journal = journal
+        self.purse = Purse(journal, clock=Clock(clock), zone=lambda: UTC, config=lambda: config, shared=True, look=look)  # type: ignore[arg-type, return-value]
         self.model = Slow(go)
+        self.listens = asyncio.Event()
 
     async def run(self, name: str) -> Run:
         return await self.ledger.running(name)
+
+    async def listen(self, url: str) -> None:
+        """Hear of the ends of calls, as a daemon of a fleet does, until cancelled."""
+        await Ear(url, lambda said: self.purse.ring() if "paid" in said else None, self.listens.set).run()
 
     async def ask(self, run: Run) -> LLMResponse:
         account = Account(run=run.id, routine=run.routine, budget=Budget())
@@ -78,7 +96,7 @@ class Fleet:
         self.stack, self.folder, self.url = stack, folder, url
         self.clock, self.go = Moments(), asyncio.Event()
 
-    async def processes(self, number: int, budget: str) -> list[Process]:
+    async def processes(self, number: int, budget: str, *, deaf: bool = False, look: float = 3600) -> list[Process]:
         path = self.folder / "config.toml"
         path.write_text(CONFIG + budget)
         path.chmod(0o600)
@@ -86,7 +104,17 @@ class Fleet:
         for each in range(number):
             db = await open_database(self.folder / f"{each}.db", self.url)
             self.stack.push_async_callback(db.close)
-            found.append(Process(Journal(db, clock=self.clock), load_config(path), self.clock, self.go))
+            process = Process(Watched(db, clock=self.clock), load_config(path), self.clock, self.go, look)
+            found.append(process)
+            if not deaf:
+                await prepare(db)
+                listening = asyncio.create_task(process.listen(self.url))
+                self.stack.push_async_callback(asyncio.wait, [listening])
+                self.stack.callback(listening.cancel)
+        async with asyncio.timeout(30):
+            for process in found:
+                if not deaf:
+                    await process.listens.wait()
         return found
 
     async def begun(self, processes: list[Process], calls: int) -> None:
@@ -96,9 +124,11 @@ class Fleet:
 
 
 @pytest.fixture
-async def fleet(tmp_path: Path, postgres_url: str) -> AsyncIterator[Fleet]:
+async def fleet(tmp_path: Path, postgres: Server) -> AsyncIterator[Fleet]:
+    name = postgres.create(postgres.template)  # not one that others get afterwards: it has triggers that tell
     async with AsyncExitStack() as stack:
-        yield Fleet(stack, tmp_path, postgres_url)
+        yield Fleet(stack, tmp_path, postgres.url(name))
+    postgres.drop(name)
 
 
 @pytest.mark.parametrize("budget", ["day = 0.35", "month = 0.35", "day_tokens = 32000"])
@@ -120,8 +150,6 @@ async def test_calls_under_way_in_all_processes_together_stay_below_a_cap(fleet:
         assert row[1] <= 350_000_000
     assert not any(task.done() for task in asking), "what only calls under way stand in the way of waits"
     fleet.go.set()
-    for process in processes:
-        process.purse.ring()
     async with asyncio.timeout(60):
         answers = await asyncio.gather(*asking)
     assert len(answers) == 9
@@ -154,3 +182,16 @@ async def test_what_a_dead_process_had_under_way_counts_for_all_it_may_have_come
     await second.ask(await second.run("other"))  # a shorter answer is within what is left
     fleet.go.set()
     await lost
+
+
+async def test_an_end_that_nobody_was_told_of_is_seen_by_looking(fleet: Fleet) -> None:
+    first, second = await fleet.processes(2, "day = 0.105", deaf=True, look=0.05)
+    under_way = asyncio.create_task(first.ask(await first.run("work")))
+    await fleet.begun([first], 1)
+    waiting = asyncio.create_task(second.ask(await second.run("other")))
+    async with asyncio.timeout(30):
+        while second.journal.looks < 3:
+            await asyncio.sleep(0.01)
+        assert second.model.begun == 0
+        fleet.go.set()
+        await asyncio.gather(under_way, waiting)
