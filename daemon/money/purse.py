@@ -144,7 +144,7 @@ class Purse:
         shared: bool = False,
         look: float = LOOK,
     ) -> None:
-        """`shared`: other processes spend from the same caps; `look`: after how long to look what they have under way."""
+        """`shared`: other processes spend from the same caps; `look`: how long to wait for word of what they do."""
         self._shared, self._look = shared, look
         self.journal, self.clock, self._zone, self._config = journal, clock, zone, config
         self._prices = (config(), Prices(config()))

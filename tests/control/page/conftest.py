@@ -100,7 +100,7 @@ async def start_evil(home):
     home.run = (await home.agentctl("run", "evil", "--json")).json
 
 
-# A browser takes longer to start than to look at a page: one is for all tests, so they and all they ask for share a loop.
+# A browser takes longer to start than to look at a page: all tests share one, and so a loop with all they ask for.
 fixture = partial(pytest_asyncio.fixture, loop_scope="session")
 with_browser = pytest.mark.asyncio(loop_scope="session")
 
