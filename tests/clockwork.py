@@ -19,6 +19,7 @@ from daemon.routines import Changes, Loaded, Routine
 from daemon.schedule import Schedule
 from daemon.store.database import Database
 from daemon.store.journal import Journal
+from tests.blank import blank
 
 NINE = {"cron": "0 9 * * *"}
 OURS = ("slot claims", "file claims", "chain claims", "clock set")
@@ -66,7 +67,7 @@ class House:
     async def boot(self, *routines: Routine, zone: str = "UTC", journal: type[Journal] = Journal, **more: Any) -> None:
         """Start a daemon, after whatever became of the last one."""
         await self.crash()
-        self.db = await Database.open(self.folder / "agentd.db")
+        self.db = await Database.open(blank(self.folder / "agentd.db"))
         self.journal = journal(self.db, clock=SystemClock().now)
         self.engine = RoutineEngine(
             journal=self.journal,

@@ -16,6 +16,7 @@ from daemon.errors import ConfigError
 from daemon.models import Run, new_id
 from daemon.places import socket_in
 from daemon.redact import Secrets
+from tests.blank import blank
 from tests.replaying import all_identical
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -53,6 +54,7 @@ class Home:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Daemon]:
         self.state.mkdir(mode=0o700, exist_ok=True)
+        blank(self.state / "agentd.db")
         place = Place(
             config=load_config(self.folder / "config.toml"),
             state=self.state,

@@ -19,6 +19,7 @@ from daemon.run import live
 from daemon.schedule import Schedule
 from daemon.store import Database, Journal
 from daemon.tools import shell
+from tests.blank import blank
 from tests.clockwork import House as Ledger
 from tests.clockwork import at, routine
 from tests.test_run import START, House
@@ -62,7 +63,7 @@ class Gated(House):
 
 @pytest.fixture
 async def journal(tmp_path):
-    database = await Database.open(tmp_path / "agentd.db")
+    database = await Database.open(blank(tmp_path / "agentd.db"))
     yield Journal(database, clock=lambda: START)
     await database.close()
 

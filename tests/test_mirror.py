@@ -15,6 +15,7 @@ from daemon.errors import Refused
 from daemon.memory import Item, Memory
 from daemon.mirror import NAME, Mirror, parse, render
 from daemon.store import Database, Journal
+from tests.blank import blank
 from tests.memory.conftest import START, Clock
 
 
@@ -44,7 +45,7 @@ class Desk:
 
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    database = await Database.open(tmp_path / "agentd.db")
+    database = await Database.open(blank(tmp_path / "agentd.db"))
     made = Desk(database, tmp_path)
     await made.memory.open()
     await made.memory.store("user:editor", "Prefers helix")

@@ -14,6 +14,7 @@ from daemon.novelty import Sighting, digest_of, judged, key_of, normal_url, repo
 from daemon.store import Claim, Database, Journal
 from daemon.store.novelty import Sightings
 from daemon.tools import report_items
+from tests.blank import blank
 
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=300)
 NOW = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
@@ -94,7 +95,7 @@ def test_these_may_be_two_and_stay_two(one, other):
 
 @pytest.fixture
 async def journal(tmp_path):
-    database = await Database.open(tmp_path / "agentd.db")
+    database = await Database.open(blank(tmp_path / "agentd.db"))
     yield Journal(database, clock=lambda: NOW)
     await database.close()
 
@@ -215,7 +216,7 @@ def test_a_report_that_went_past_the_tool_is_a_failure_that_shows_it():
 
 async def test_what_no_run_has_found_for_long_is_forgotten_and_what_is_still_listed_is_kept(tmp_path):
     moments = [NOW]
-    database = await Database.open(tmp_path / "agentd.db")
+    database = await Database.open(blank(tmp_path / "agentd.db"))
     journal = Journal(database, clock=lambda: moments[0])
     for day, names in ((0, "ab"), (80, "a"), (120, "c")):
         moments[0] = NOW + timedelta(days=day)

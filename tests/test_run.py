@@ -19,6 +19,7 @@ from daemon.routines import Routine
 from daemon.run import live
 from daemon.store import Claim, Database, Journal
 from tests.agent.conftest import Rules, call, calls
+from tests.blank import blank
 
 START = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 
@@ -151,7 +152,7 @@ class House:
 @pytest.fixture
 async def journal(tmp_path):
     clock = [START]
-    database = await Database.open(tmp_path / "agentd.db")
+    database = await Database.open(blank(tmp_path / "agentd.db"))
     yield Journal(database, clock=lambda: clock[0])
     await database.close()
 

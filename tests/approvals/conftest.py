@@ -21,6 +21,7 @@ from daemon.run import live
 from daemon.screen import Screen
 from daemon.store import Claim, Database, Journal
 from daemon.tools import files, finish, shell
+from tests.blank import blank
 
 START = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 POLICY = """
@@ -228,7 +229,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def journal(tmp_path: Path, clock: Clock) -> Any:
-    database = await Database.open(tmp_path / "agentd.db")
+    database = await Database.open(blank(tmp_path / "agentd.db"))
     yield Journal(database, clock=clock.now)
     await database.close()
 

@@ -23,6 +23,7 @@ from daemon.routines import Routine
 from daemon.schedule import Schedule
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal, RoutineState
+from tests.blank import blank
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
 
@@ -232,7 +233,7 @@ async def built(
     folder: Path, *, socket: Path | None = None, env: Mapping[str, str] | None = None, **changes: Any
 ) -> AsyncIterator[House]:
     """Open a house in a folder and serve its API until the block ends."""
-    database = await Database.open(folder / "agentd.db")
+    database = await Database.open(blank(folder / "agentd.db"))
     journal = Journal(database, clock=clock)
     daily = routine(
         "daily-report", description="What happened", trigger={"every": "1d"}, path=folder / "daily-report.toml"

@@ -45,7 +45,7 @@ class Wire:
             ends.append(back)
             ways = [self._pump(reader, back, lost=False), self._pump(there, writer, lost=mode == "deaf")]
             await asyncio.gather(*ways)
-        except (ConnectionError, asyncio.CancelledError):
+        except (OSError, asyncio.CancelledError):
             pass
         finally:
             self._open.discard(task)
@@ -53,7 +53,7 @@ class Wire:
                 each.close()
 
     async def _pump(self, reader, writer, *, lost):
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):  # whoever has gone already is not connected, which is no ConnectionError
             while data := await reader.read(65536):
                 if not lost:
                     writer.write(data)

@@ -14,6 +14,7 @@ from daemon.memory import Memory, Segment, fulltext
 from daemon.models import SegmentType
 from daemon.store.database import Database
 from daemon.store.opening import open_database
+from tests.blank import blank
 from tests.postgres import Server, make_template
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)  # a Monday
@@ -124,7 +125,7 @@ by_meaning = pytest.mark.parametrize("library", ["sqlite", *PLACES], indirect=Tr
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def library(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Library]:
     url = request.getfixturevalue(PLACES[request.param]) if request.param in PLACES else ""
-    database = await open_database(tmp_path / "agentd.db", url)
+    database = await open_database(blank(tmp_path / "agentd.db"), url)
     library = Library(database, clock)
     await library.memory.open()
     yield library

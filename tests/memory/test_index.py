@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from daemon.memory import index, rows
 from daemon.memory.tokens import VERSION
 from daemon.store.database import Database
+from tests.blank import blank
 from tests.memory.conftest import START, Clock, Library, in_a_file
 
 
@@ -167,7 +168,7 @@ def in_a_library(story: Any) -> None:
     """Tell a story in a library of its own: hypothesis shares no fixture between examples."""
 
     async def told(folder: Path) -> None:
-        database = await Database.open(folder / "agentd.db")
+        database = await Database.open(blank(folder / "agentd.db"))
         try:
             await story(Library(database, Clock(START + timedelta(0))))
         finally:

@@ -7,6 +7,7 @@ from daemon.providers import create_provider
 from daemon.store import Claim, Database, Journal
 from daemon.talk.routing import belongs_to
 from daemon.talk.sessions import AT_ONCE, HISTORY, LONGEST, Sessions
+from tests.blank import blank
 from tests.store.conftest import Clock
 
 
@@ -47,7 +48,7 @@ class Chat:
 
 @pytest.fixture
 async def chat(tmp_path):
-    database = await Database.open(tmp_path / "agentd.db")
+    database = await Database.open(blank(tmp_path / "agentd.db"))
     yield Chat(database)
     await database.close()
 

@@ -15,6 +15,7 @@ from daemon.memory import Memory, Segment
 from daemon.models import FunctionCall, SegmentType, ToolContext, ToolResult
 from daemon.store.database import Database
 from daemon.tools import memory as memory_tools
+from tests.blank import blank
 
 NOW = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 
@@ -35,7 +36,7 @@ class Desk:
 
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    database = await Database.open(tmp_path / "agentd.db")
+    database = await Database.open(blank(tmp_path / "agentd.db"))
     yield Desk(database)
     await database.close()
 
