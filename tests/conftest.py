@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from tempfile import gettempdir
 
+import freezegun
 import pytest
 from freezegun import freeze_time
 
@@ -13,6 +14,14 @@ from tests.clockwork import House
 from tests.postgres import Server, make_template
 from tests.replaying import all_identical_at
 from tests.story import Home
+
+# Four thousand modules that ask for no time: to look through them takes half of what it takes to freeze it.
+freezegun.configure(extend_ignore_list=["anthropic", "numpy", "openai"])
+
+
+def pytest_xdist_auto_num_workers():
+    """One more than there are cores: some test waits for a process, a disk or a browser at any time."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_addoption(parser):
