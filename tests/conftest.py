@@ -19,9 +19,9 @@ from tests.story import Home
 freezegun.configure(extend_ignore_list=["anthropic", "numpy", "openai"])
 
 
-def pytest_xdist_auto_num_workers():
-    """One more than there are cores: some test waits for a process, a disk or a browser at any time."""
-    return len(os.sched_getaffinity(0)) + 1
+def pytest_xdist_auto_num_workers(config):
+    """One more than there are cores: some test waits for a process, a disk or a browser at any time. No soak does."""
+    return len(os.sched_getaffinity(0)) + (config.option.markexpr != "soak")
 
 
 def pytest_addoption(parser):
