@@ -117,6 +117,8 @@ class FunctionRegistry:
         if patterns is None:
             return list(self._functions)
         wanted = set(patterns)
+        if wanted <= self._functions.keys():
+            return [name for name in self._functions if name in wanted]
         globs = [pattern for pattern in wanted if not _NAME.fullmatch(pattern)]
         return [
             name

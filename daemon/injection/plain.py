@@ -26,6 +26,7 @@ _LOOKALIKES = {ord(other): latin for latin, others in _LOOKS.items() for other i
 # Enclosed letters that have no decomposition: negative circled, negative squared, regional indicators.
 _ENCLOSED = {first + at: chr(ord("a") + at) for first in (0x1F150, 0x1F170, 0x1F1E6) for at in range(26)}
 _TAGS = re.compile("[\U000e0020-\U000e007e]+")
+_TAGS_BEGIN = "\U000e0020".encode()[:2]
 # Format characters, variation selectors and marks over letters, none of which changes what is said.
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
@@ -46,9 +47,7 @@ def foreign(text: str) -> str:
 
 def smuggled(text: str) -> str:
     """Return what stands in Unicode tag characters: text that a model reads and nobody sees."""
-    if text.isascii():
-        return ""
-    runs = _TAGS.findall(text) if _TAGS.search(foreign(text)) else []
+    runs = _TAGS.findall(text) if _TAGS_BEGIN in text.encode(errors="surrogatepass") else []
     return " ".join("".join(chr(ord(char) - 0xE0000) for char in run) for run in runs)
 
 
@@ -105,13 +104,17 @@ def unquoted(text: str) -> str:
 
 
 def _pieces(text: str, table: bytes) -> list[str]:
-    if not text.isascii():
-        gaps = [char for char in frozenset(foreign(text)) if not char.isalnum()]
-        if len(gaps) > _FEW:
-            text, gaps = _GAPS.sub(" ", text), []
-        for gap in gaps:
-            text = text.replace(gap, " ")
-    return text.encode(errors="surrogatepass").translate(table).decode(errors="surrogatepass").split()
+    raw = text.encode(errors="surrogatepass")
+    if len(raw) > len(text):
+        mostly_foreign = len(raw) > 1.5 * len(text)
+        gaps = frozenset[str]() if mostly_foreign else frozenset("".join(_GAPS.findall(foreign(text))))
+        if mostly_foreign or len(gaps) > _FEW:
+            text = _GAPS.sub(" ", text)
+        else:
+            for gap in gaps:
+                text = text.replace(gap, " ")
+        raw = text.encode(errors="surrogatepass")
+    return raw.translate(table).decode(errors="surrogatepass").split()
 
 
 # --- escapes -------------------------------------------------------------------------------------------
@@ -215,7 +218,7 @@ def _as_text(raw: bytes) -> str:
 
 # --- words in another writing --------------------------------------------------------------------------
 
-_LEET = (str.maketrans("01345789@$!|+", "oleastbgasilt"), str.maketrans("01345789@$!|+", "oieastbgasiit"))
+_LEET = (bytes.maketrans(b"01345789@$!|+", b"oleastbgasilt"), bytes.maketrans(b"01345789@$!|+", b"oieastbgasiit"))
 _LEET_WORD = re.compile(r"(?=[a-z0-9@$!|+]*[0-9@$!|+])(?=[a-z0-9@$!|+]*[a-z])[a-z0-9@$!|+]{3,30}")
 _LETTER_ROW = re.compile(r"(?:(?<![^\W_])[^\W\d_][\W_]{1,5}){7,400}[^\W\d_](?![^\W_])")
 _GAP = re.compile(r"[\W_]+")
@@ -233,13 +236,13 @@ def has_row_of_letters(words: Sequence[str]) -> bool:
 
 def unleeted(word: str) -> tuple[str, ...]:
     """Return what a word may be with its digits and signs read as letters; nothing if it holds none, or only those."""
-    return tuple(word.translate(table) for table in _LEET) if _LEET_WORD.fullmatch(word) else ()
+    return tuple(word.encode().translate(table).decode() for table in _LEET) if _LEET_WORD.fullmatch(word) else ()
 
 
 def unleeted_at_once(words: Iterable[str]) -> list[str]:
     """Return what these words, none of which holds a blank, may be; more than `unleeted` says, and much sooner."""
-    text = " ".join(words)
-    return [word for table in _LEET for word in text.translate(table).split()]
+    raw = " ".join(words).encode(errors="surrogatepass")
+    return [word for table in _LEET for word in raw.translate(table).decode(errors="surrogatepass").split()]
 
 
 def rows_of_letters(text: str) -> Iterator[str]:
