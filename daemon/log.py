@@ -90,10 +90,14 @@ def configure(
 
 
 def is_heard(level: int) -> bool:
-    """Tell whether lines of a level go anywhere, without a logger being made that would know."""
+    """Tell whether lines of a level may go anywhere, without a logger being made that would know."""
     import structlog
 
-    return bool(structlog.get_config()["wrapper_class"].is_enabled_for(None, level))
+    wrapper = structlog.get_config()["wrapper_class"]
+    try:
+        return bool(wrapper.is_enabled_for(None, level))
+    except AttributeError:  # a program that uses us as a library may log by another class, which decides for itself
+        return True
 
 
 def wants_colour(stream: IO[str]) -> bool:

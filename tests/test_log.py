@@ -16,7 +16,7 @@ import pytest
 import structlog
 
 from daemon.errors import ConfigError
-from daemon.log import _FromLibraries, configure, pretty
+from daemon.log import _FromLibraries, configure, is_heard, pretty
 from daemon.redact import MARK, Secrets
 
 CANARY = "canary-7f3a91c2"
@@ -168,6 +168,15 @@ def test_a_place_that_cannot_be_written_is_one_clear_line(tmp_path: Path, secret
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"file/agentd.jsonl: the log cannot be written there: Not a directory"):
         configure(level="info", console=False, file=tmp_path / "file" / "agentd.jsonl", secrets=secrets)
+
+
+def test_what_would_be_heard_is_known_before_it_is_said(tmp_path: Path, secrets: Secrets) -> None:
+    for level, heard in (("debug", [True, True]), ("info", [False, True]), ("error", [False, False])):
+        configure(level=level, console=False, file=tmp_path / "log.jsonl", secrets=secrets)
+        assert [is_heard(logging.DEBUG), is_heard(logging.INFO)] == heard
+    for other in (structlog.stdlib.BoundLogger, structlog.BoundLogger):
+        structlog.configure(wrapper_class=other)
+        assert is_heard(logging.DEBUG), "a logger of another kind decides for itself"
 
 
 def test_threads_do_not_tear_each_others_lines(tmp_path: Path, secrets: Secrets) -> None:
