@@ -137,7 +137,7 @@ def _read(data: Json, question: Question) -> LLMResponse:
         raise Transport("the answer holds no list of blocks")
     finish = _FINISH.get(data.get("stop_reason") or "", "stop")
     refused = finish == "refusal"
-    text = "\n\n".join(block["text"] for block in content if block["type"] == "text" and block["text"].strip())
+    text = "\n\n".join([block["text"] for block in content if block["type"] == "text" and block["text"].strip()])
     if refused and not text:
         text = (data.get("stop_details") or {}).get("explanation") or ""
     calls = {} if refused or finish == "pause" else _calls(content, question)
@@ -160,13 +160,12 @@ def _read(data: Json, question: Question) -> LLMResponse:
 
 def _calls(content: Sequence[Json], question: Question) -> dict[int, FunctionCall]:
     """Return the calls by their place in the content."""
-    taken = taken_ids(question)
-    calls = {}
-    for index, block in enumerate(content):
-        if block["type"] == "tool_use":
-            arguments, problem = read_arguments(block.get("input"))
-            call_id = fresh_id(block.get("id"), taken)
-            calls[index] = FunctionCall(name=block["name"], arguments=arguments, id=call_id, invalid=problem)
+    uses = [(index, block) for index, block in enumerate(content) if block["type"] == "tool_use"]
+    taken, calls = taken_ids(question) if uses else set(), {}
+    for index, block in uses:
+        arguments, problem = read_arguments(block.get("input"))
+        call_id = fresh_id(block.get("id"), taken)
+        calls[index] = FunctionCall(name=block["name"], arguments=arguments, id=call_id, invalid=problem)
     return calls
 
 
@@ -185,7 +184,7 @@ def _replayed(content: Sequence[Json], calls: dict[int, FunctionCall]) -> list[J
 
 
 def _reasoning(content: Sequence[Json]) -> str:
-    return "\n\n".join(block["thinking"] for block in content if block["type"] == "thinking" and block["thinking"])
+    return "\n\n".join([block["thinking"] for block in content if block["type"] == "thinking" and block["thinking"]])
 
 
 def _usage(usage: dict[str, Any]) -> Usage:

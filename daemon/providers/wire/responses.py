@@ -129,29 +129,29 @@ def _finish(data: Json) -> str:
 
 
 def _texts(output: Sequence[Json], kind: str, key: str) -> str:
-    return "\n\n".join(
+    said = [
         part[key]
         for item in output
         if item.get("type") == "message"
         for part in item["content"]
         if part.get("type") == kind and part.get(key)
-    )
+    ]
+    return "\n\n".join(said)
 
 
 def _reasoning(output: Sequence[Json]) -> str:
     items = [item for item in output if item.get("type") == "reasoning"]
-    return "\n\n".join(part["text"] for item in items for part in (item.get("summary") or ()) if part.get("text"))
+    return "\n\n".join([part["text"] for item in items for part in (item.get("summary") or ()) if part.get("text")])
 
 
 def _calls(output: Sequence[Json], question: Question) -> dict[int, FunctionCall]:
     """Return the calls by their place in the output."""
-    taken = taken_ids(question)
-    calls = {}
-    for index, item in enumerate(output):
-        if item.get("type") == "function_call":
-            arguments, problem = read_arguments(item.get("arguments"))
-            call_id = fresh_id(item.get("call_id"), taken)
-            calls[index] = FunctionCall(name=item["name"], arguments=arguments, id=call_id, invalid=problem)
+    asked = [(index, item) for index, item in enumerate(output) if item.get("type") == "function_call"]
+    taken, calls = taken_ids(question) if asked else set(), {}
+    for index, item in asked:
+        arguments, problem = read_arguments(item.get("arguments"))
+        call_id = fresh_id(item.get("call_id"), taken)
+        calls[index] = FunctionCall(name=item["name"], arguments=arguments, id=call_id, invalid=problem)
     return calls
 
 
