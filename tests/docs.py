@@ -9,6 +9,7 @@ import sys
 import textwrap
 from datetime import timedelta
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -50,6 +51,7 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 # --- keys of files ---
 
 
+@cache
 def meanings(model: type[BaseModel]) -> dict[str, str]:
     """Return what stands under each field of a model and its bases."""
     found: dict[str, str] = {}

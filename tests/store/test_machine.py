@@ -23,6 +23,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, multiple, rule
 from daemon.errors import Fenced, Refused
 from daemon.models import Outcome, Reason, Run, Status
 from daemon.store import Database, Journal
+from tests.blank import blank
 from tests.store.conftest import START, Clock, Ledger, step
 
 T = TypeVar("T")
@@ -63,7 +64,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.lives += 1
         path = self.folder / str(self.lives) / "agentd.db"
         path.parent.mkdir(exist_ok=True)
-        self.db = self.wait(lambda: Database.open(path))
+        self.db = self.wait(lambda: Database.open(blank(path)))
         self.journal = Journal(self.db, clock=CLOCK)
 
     def wait(self, call: Callable[[], Awaitable[T]]) -> T:
