@@ -54,9 +54,12 @@ _LATEST_WITHIN = (
     " AND type IN ('user_message', 'response', 'summary') ORDER BY id DESC LIMIT ?"
 )
 _RUNS_WITHIN = "SELECT min(id), max(id) FROM memory_run WHERE ended >= ? AND ended < ?"
+# Of the first and the last of these runs that said anything.
 _IDS_OF_RUNS = (
-    "SELECT (SELECT min(id) FROM memory_segment WHERE memory_run = ?),"
-    " (SELECT max(id) FROM memory_segment WHERE memory_run = ?)"
+    "SELECT (SELECT min(id) FROM memory_segment"
+    " WHERE memory_run = (SELECT min(memory_run) FROM memory_segment WHERE memory_run >= ?)),"
+    " (SELECT max(id) FROM memory_segment"
+    " WHERE memory_run = (SELECT max(memory_run) FROM memory_segment WHERE memory_run <= ?))"
 )
 
 

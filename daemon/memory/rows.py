@@ -157,7 +157,7 @@ def put_run(
         _supersede(connection, {id_: heir for digest, heir in heirs.items() for id_, _ in said[digest]})
         texts = [Indexable(id_, each.at, each.who, routine, each.text) for id_, each in zip(ids, pieces, strict=True)]
         index.add_texts(connection, texts, fresh)
-    return replaced or None in today
+    return replaced or not pieces or None in today
 
 
 _DAY = 86_400_000_000  # microseconds

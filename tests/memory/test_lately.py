@@ -15,7 +15,7 @@ from daemon.memory.lately import Lately
 from tests.memory.conftest import Library, in_a_file, said
 from tests.memory.test_index import MOVES, in_a_library, make
 
-QUESTIONS = ("a b", "备份 a")
+QUESTIONS = ("a b", "备份 a", "was a there today?")
 
 
 async def told(memory: Memory, question: str, limit: int = 10, **more: Any) -> list[tuple[str | None, str, float]]:
@@ -23,20 +23,29 @@ async def told(memory: Memory, question: str, limit: int = 10, **more: Any) -> l
     return [(hit.text.key, hit.text.text, hit.relevance) for hit in hits]
 
 
+# Runs that mostly have nothing new to say.
+REPETITIONS = st.lists(
+    st.tuples(
+        st.just("archive"), st.sampled_from("rtuvw"), st.lists(st.sampled_from(["a is well", "备份 a"]), max_size=2)
+    ),
+    max_size=5,
+)
+
+
 @settings(deadline=None, derandomize=True, max_examples=60)
-@given(MOVES)
+@given(MOVES, REPETITIONS)
 def test_whatever_happened_in_between_who_asks_again_is_told_what_a_newcomer_is_told(
-    moves: list[tuple[Any, ...]],
+    moves: list[tuple[Any, ...]], repetitions: list[tuple[Any, ...]]
 ) -> None:
     async def story(library: Library) -> None:
-        for move in moves:
+        for move in (*moves, *repetitions):
             await make(library, move)
             if move == ("rebuild",):
                 await library.memory.shelf.renew()
             newcomer = Memory(library.db, clock=library.clock)
             for question in QUESTIONS:
                 assert await told(library.memory, question) == await told(newcomer, question)
-                for run in (None, "r", "s"):
+                for run in (None, "r"):
                     briefing = await library.memory.briefing(question, "k", exclude_run=run)
                     assert briefing == await newcomer.briefing(question, "k", exclude_run=run)
 

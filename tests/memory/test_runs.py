@@ -145,3 +145,9 @@ async def test_an_archive_that_fails_leaves_nothing_behind(library: Library) -> 
 async def test_a_run_with_nothing_to_say_is_archived_too(library: Library) -> None:
     await library.run("01A")
     assert await library.indexed() == 0
+
+
+async def test_a_run_without_a_word_hides_nothing_of_its_day(library: Library) -> None:
+    await library.run("01A", "the walrus is well")
+    await library.run("01B", "")
+    assert await library.found("what was it today?") == ["the walrus is well"]
