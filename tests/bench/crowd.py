@@ -15,9 +15,9 @@ _REMEMBERED = 1000
 _LATENCY = 0.2
 
 
-def _rows(effort: Effort, kind: str = "open_source") -> Iterable[Row]:
+def _rows(effort: Effort, kind: str = "open_source", *, news: bool = False) -> Iterable[Row]:
     each, width = effort.scaled(4), effort.furnished(_WIDTH)
-    with tempfile.TemporaryDirectory() as folder, Vendor(_LATENCY) as vendor:
+    with tempfile.TemporaryDirectory() as folder, Vendor(_LATENCY, news=news) as vendor:
         config = house.build(Path(folder) / "house", vendor.url, kind=kind, width=width)
         remembered = effort.furnished(_REMEMBERED)
         with Worker("tests.bench.house:runs", config=str(config), width=width, remembered=remembered) as ours:
@@ -28,7 +28,7 @@ def _rows(effort: Effort, kind: str = "open_source") -> Iterable[Row]:
             with Worker("tests.bench.floors:httpx2_crowd", **same) as floor:
                 theirs, mine = in_turns(effort, each, floor, ours)
     yield Row(
-        name=f"100 runs at once{_by(kind)}, runs/s / httpx2",
+        name=f"100 runs at once{_by(kind, news)}, runs/s / httpx2",
         floor=f"{median(map(_rate, theirs)):.0f} runs/s",
         ours=f"{median(map(_rate, mine)):.0f} runs/s",
         ratio=ratio([_rate(s) for s in mine], [_rate(s) for s in theirs]),
@@ -37,7 +37,7 @@ def _rows(effort: Effort, kind: str = "open_source") -> Iterable[Row]:
         note=f"{ms(median(s.cpu / len(s.times) for s in mine))} CPU a run",
     )
     yield Row(
-        name=f"100 runs at once{_by(kind)}, p99 / httpx2",
+        name=f"100 runs at once{_by(kind, news)}, p99 / httpx2",
         floor=ms(median(percentile(s.times, 0.99) for s in theirs)),
         ours=ms(median(percentile(s.times, 0.99) for s in mine)),
         ratio=ratio([percentile(s.times, 0.99) for s in mine], [percentile(s.times, 0.99) for s in theirs]),
@@ -61,8 +61,8 @@ def _lag(effort: Effort) -> Iterable[Row]:
     )
 
 
-def _by(kind: str) -> str:
-    return "" if kind == "open_source" else f", {kind}"
+def _by(kind: str, news: bool) -> str:
+    return ", each report new" if news else "" if kind == "open_source" else f", {kind}"
 
 
 def _of(kind: str) -> Bench:
@@ -76,5 +76,7 @@ def _rate(sample: Sample) -> float:
 ROWS: dict[str, Bench] = {
     "crowd": _rows,
     "crowd-lag": _lag,
+    # each run then has its texts put into the index, and looks for its own memories anew
+    "crowd-news": lambda effort: _rows(effort, news=True),
     **{f"crowd:{kind}": _of(kind) for kind in house.WAYS if kind != "open_source"},
 }

@@ -108,16 +108,19 @@ def _background(size: int) -> str:
 
 
 class Calendar:
-    """A clock on which half an hour passes at each run: a memory full of reports of one minute is not a real one."""
+    """A clock on which half an hour passes between two runs of a routine.
 
-    def __init__(self) -> None:
-        self._ahead = timedelta()
+    A memory full of reports of one minute is not a real one.
+    """
+
+    def __init__(self, routines: int = 1) -> None:
+        self._ahead, self._step = timedelta(), timedelta(minutes=30) / routines
 
     def now(self) -> datetime:
         return datetime.now(UTC) + self._ahead
 
     def turn(self) -> None:
-        self._ahead += timedelta(minutes=30)
+        self._ahead += self._step
 
 
 @asynccontextmanager
@@ -163,7 +166,7 @@ def _items(count: int) -> Iterator[tuple[str, str]]:
 @asynccontextmanager
 async def runs(config: str, width: int, remembered: int) -> AsyncIterator[Round]:
     """Live runs, `width` at a time, each of two calls, with everything on and `remembered` items in memory."""
-    calendar = Calendar()
+    calendar = Calendar(width)
     async with opened(config, calendar) as app:
         await asyncio.gather(*(app.memory.store(key, text) for key, text in _items(remembered)))
 
