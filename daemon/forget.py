@@ -166,6 +166,7 @@ class Forgetting:
             raise Refused("what would go has changed since it was shown; look at it again")
         if doomed.nothing:
             return doomed
+        self._when_forgotten()  # nobody is told of it while it goes
         try:
             await self._rewrite(doomed)
         finally:

@@ -57,6 +57,14 @@ async def lived(home) -> str:
     return runs[0]["id"]
 
 
+def let_wait(home, run: str) -> None:
+    """Have a run that has ended be one that is under way."""
+    connection = sqlite3.connect(home.state / "agentd.db")
+    connection.execute("UPDATE run SET status = 'waiting', ended = NULL WHERE id = ?", (run,))
+    connection.commit()
+    connection.close()
+
+
 def traces(home, *texts: str) -> list[str]:
     """Return which texts stand anywhere in the database's files."""
     data = b"".join(path.read_bytes() for path in home.state.glob("agentd.db*"))
@@ -144,10 +152,7 @@ async def test_forgetting_by_words_takes_whole_runs(home) -> None:
 async def test_a_run_under_way_is_not_torn_apart(home) -> None:
     await daily(home, '"The walrus weighs 912 kg."')
     run = await lived(home)
-    connection = sqlite3.connect(home.state / "agentd.db")
-    connection.execute("UPDATE run SET status = 'waiting', ended = NULL WHERE id = ?", (run,))
-    connection.commit()
-    connection.close()
+    let_wait(home, run)
     told = (await home.agentctl("memory", "forget", "--run", run)).out
     assert f"run {run} is under way: cancel it first" in told
 
@@ -266,9 +271,6 @@ async def test_what_a_later_prompt_shows_of_a_forgotten_run_goes_too_however_sho
 async def test_a_run_under_way_keeps_what_it_was_told_and_that_is_said(home) -> None:
     await daily(home, '"The walrus weighs 912 kg."', '"All quiet."')
     first, second = await lived(home), await lived(home)
-    connection = sqlite3.connect(home.state / "agentd.db")
-    connection.execute("UPDATE run SET status = 'waiting', ended = NULL WHERE id = ?", (second,))
-    connection.commit()
-    connection.close()
+    let_wait(home, second)
     told = (await home.agentctl("memory", "forget", "--run", first)).out
     assert f"what run {second} was told of it, which is under way: let it end, or cancel it, first" in told

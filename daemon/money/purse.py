@@ -168,7 +168,7 @@ class Purse:
 
     def capped(self, account: Account, *, by_tokens: bool = False) -> bool:
         """Tell whether any limit of a day, a month or in dollars holds; `by_tokens`: or one of a run's tokens."""
-        whole = self._config().budget
+        whole = self._budget
         if whole.day is not None or whole.month is not None or whole.day_tokens or whole.month_tokens:
             return True
         each: Account | None = account
@@ -240,12 +240,7 @@ class Purse:
 
     def _kept_up(self, account: Account, at: datetime) -> list[Tally]:
         """Return the sums that a call without a cap belongs to as well: a cap may come with the next reload."""
-        kept = []
-        whose: Account | None = account
-        while whose:
-            if whose.tally:
-                kept.append(whose.tally)
-            whose = whose.parent
+        kept = [each.tally for each in account.chain() if each.tally]
         if self._tallies:
             local = at.astimezone(self._zone())
             periods: tuple[_Period, ...] = ((local.year, local.month), (local.year, local.month, local.day))
