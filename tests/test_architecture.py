@@ -110,44 +110,6 @@ NOT_YET = frozenset(
     ]
 )
 
-# `except Exception` is at home around one tool call (the model must hear of it) and around one background task (the
-# daemon must survive it). What is caught in a thread and raised again where somebody awaits it is not swallowed.
-CALL, TASK, CARRIED = "one tool call", "one background task", "carried out of its thread"
-IMPORT = "code of the user's own, while it is imported"
-BROAD = {
-    "delivery.outbox:Outbox._send": TASK,
-    "engine:RoutineEngine._realign": TASK,
-    "errands:Errands._run": TASK,
-    "executors:LocalExecutor._one": TASK,
-    "fleet.executor:FleetExecutor.serve": TASK,
-    "functions.executor:ToolExecutor.run": CALL,
-    "functions.threads:Threads.run.work": CARRIED,
-    "memory.keeper:Keeper._do": TASK,
-    "mirror:Mirror.attempt": TASK,
-    "reload:Reloads._run": TASK,
-    "run:_lived": TASK,
-    "screen:_detector.own": CALL,
-    "upkeep:Upkeep._do": TASK,
-    "store.database:Database._alone": CARRIED,
-    "store.database:Database._attempt": CARRIED,
-    "store.database:Database._read_forever": CARRIED,
-    "store.database:Database._commit": CARRIED,
-    "store.database:Database._do_all": CARRIED,
-    "store.database:Database._write_forever": CARRIED,
-    "store.postgres.database:PostgresDatabase._alone": CARRIED,
-    "store.postgres.database:PostgresDatabase._attempt": CARRIED,
-    "store.postgres.database:PostgresDatabase._commit": CARRIED,
-    "store.postgres.database:PostgresDatabase._do": CARRIED,
-    "store.postgres.database:PostgresDatabase._read": CARRIED,
-    "mcp.server:Server._answers": CALL,
-    "mcp.server:Server._hold": TASK,
-    "tools.own:load": IMPORT,
-    "traces.courier:Courier._work": TASK,
-}
-
-# A screen. What is longer tells more than one story.
-LONGEST = 60
-
 # Names that say "everything else".
 NO_ROOMS = frozenset(
     ["base_classes", "common", "core", "helper", "helpers", "manager", "misc", "service", "util", "utils"]
@@ -378,39 +340,12 @@ def test_every_folder_has_a_sign_and_every_file_a_first_sentence():
     assert not silent
 
 
-def test_a_function_fits_on_a_screen():
-    long = {
-        f"{module.name}:{name}": length
-        for module in modules()
-        for name, function in functions(module.tree)
-        if (length := (function.end_lineno or 0) - function.lineno + 1) > LONGEST
-    }
-    assert not long
-
-
-def broad_handlers() -> set[str]:
-    """Return the functions that catch everything and do not raise it again."""
-    broad = {"Exception", "BaseException"}
-    return {
-        f"{module.name}:{name}"
-        for module in modules()
-        for name, function in functions(module.tree)
-        for node in own(function)
-        if isinstance(node, ast.ExceptHandler) and not isinstance(node.body[-1], ast.Raise)
-        if node.type is None or broad & {leaf.id for leaf in ast.walk(node.type) if isinstance(leaf, ast.Name)}
-    }
-
-
 def own(function: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes of a function without those of functions inside it."""
     for node in ast.iter_child_nodes(function):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
             yield from own(node)
-
-
-def test_everything_is_caught_in_its_two_homes_only():
-    assert broad_handlers() == set(BROAD)
 
 
 # These take note of a cancellation, do what must be done, and raise it then.
