@@ -10,10 +10,10 @@ import freezegun
 import pytest
 from freezegun import freeze_time
 
+from tests.acceptance.story import Home
 from tests.clockwork import House
 from tests.postgres import Server, make_template
 from tests.replaying import all_identical_at
-from tests.story import Home
 
 # Four thousand modules that ask for no time: to look through them takes half of what it takes to freeze it.
 freezegun.configure(extend_ignore_list=["anthropic", "numpy", "openai"])

@@ -12,8 +12,8 @@ from daemon.errors import ConfigError, Refused, StateBusy
 from daemon.models import DeliveryStatus, Status, Step, StepKind
 from daemon.store import Database, Journal, lock_state
 from daemon.transfer import export, take_in
+from tests.acceptance.story import Home
 from tests.store.conftest import Clock, Ledger
-from tests.story import Home
 
 MORNING = '[trigger]\ncron = "30 8 * * *"\n[run]\nprompt = "Say good morning."\n'
 QUIET = lambda done: None  # noqa: E731

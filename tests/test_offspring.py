@@ -262,7 +262,7 @@ async def test_a_routine_that_offers_every_tool_is_offered_it_only_where_the_pol
 
 
 async def test_the_shipped_policy_grants_neither(tmp_path):
-    from tests.story import ROOT
+    from tests.acceptance.story import ROOT
 
     policy = Policy.load(ROOT / "policy.toml", workspace=tmp_path)
     assert not policy.judge("routine", {"action": "list"}, routine="daily-report").allows

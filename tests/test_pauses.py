@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from daemon.due import LONGEST_APART, apart, back_off, put_off
 from daemon.models import Run, Status
+from tests.acceptance.story import Home, Vendor
 from tests.clockwork import HALF_HOURLY, House, at, routine
-from tests.story import Home, Vendor
 
 MINUTELY = {"cron": "* * * * *"}
 

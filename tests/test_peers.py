@@ -14,8 +14,8 @@ import pytest
 from daemon.engine import RoutineEngine
 from daemon.executors import Lane, LocalExecutor
 from daemon.models import Run, Status
+from tests.acceptance.story import Home, Vendor
 from tests.clockwork import HALF_HOURLY, Bell, House, at, loaded, routine
-from tests.story import Home, Vendor
 
 # --- a run due during a restart disappears without a trace ------------------------------------------
 

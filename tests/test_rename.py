@@ -9,8 +9,8 @@ import pytest
 from daemon.errors import Refused
 from daemon.store.database import MIGRATIONS
 from daemon.store.renaming import STAYS, TABLES
+from tests.acceptance.story import Home
 from tests.clockwork import House, at, loaded, routine
-from tests.story import Home
 
 HOURLY = '[trigger]\nevery = "1h"\n[run]\nprompt = "Say hello."\n'
 

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tests.acceptance.fleet.site import WORK, Site
 from tests.bench.measure import Bench, Effort, Row, median
 from tests.fakes.vendor import VendorProcess
-from tests.fleet.site import WORK, Site
 from tests.postgres import NEEDED, Server, programs
 
 _LEASE = 3.0

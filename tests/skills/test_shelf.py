@@ -5,7 +5,7 @@ import pytest
 from daemon.agent.routing import Direct, NeedClarification, Skills, read
 from daemon.errors import ToolFailed
 from daemon.skills import load
-from tests.story import Vendor
+from tests.acceptance.story import Vendor
 
 GUIDE = "---\nname: {name}\ndescription: {about}\n---\n# How\nDo it {name}-wise.\n"
 

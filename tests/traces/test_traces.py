@@ -15,10 +15,10 @@ import pytest
 from daemon.models import Status
 from daemon.traces import Courier, wanted
 from daemon.traces.spans import Span, of_run, span_id, trace_of
+from tests.acceptance.story import Home as Story
+from tests.acceptance.story import Vendor
 from tests.fakes.vendor import FakeVendor
 from tests.inside import Home
-from tests.story import Home as Story
-from tests.story import Vendor
 from tests.traces.receiver import Collector
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs the extra otel")

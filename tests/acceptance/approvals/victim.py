@@ -1,0 +1,124 @@
+"""A process that asks, is killed while it waits, is answered, and is killed again at each of its writes up to the end.
+
+`python -m tests.acceptance.approvals.victim FOLDER` prints a line of JSON for each death: how often the approved call
+was made in all, and how the run ended once somebody started again. Each life is a fork, so that the imports are paid
+for once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from daemon.models import ApprovalStatus, Run, Status
+from daemon.store.journal import Journal
+from tests.acceptance.victim import Doomed, forked
+from tests.approvals.conftest import Clock, House, turn
+
+SCRIPT = (turn(("send", {"text": "once"})), "Done.")
+POLICY = 'version = 1\n[[rule]]\ntool = "send"\neffect = "ask"\n'
+
+
+class Marked(House):
+    """A house whose tool leaves a mark on the disk each time it is called."""
+
+    def __init__(self, folder: Path, journal: Journal, clock: Clock) -> None:
+        super().__init__(folder, journal, clock, SCRIPT)
+        self.set_policy(POLICY)
+        self.registry = type(self.registry)()
+
+        def send(text: str) -> str:
+            """Send."""
+            with (folder / "effects").open("a") as file:
+                file.write(f"{text}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            return "sent"
+
+        self.registry.register("send", None, send)
+
+
+async def life(folder: Path, number: int, where: str, live: Callable[[House], Awaitable[None]]) -> int:
+    """Live on a folder; die at the write of that number; return how many writes there were."""
+    database = await Doomed.open(folder / "agentd.db")
+    assert isinstance(database, Doomed)
+    clock = Clock()
+    house = Marked(folder, Journal(database, clock=clock.now), clock)
+    database.fatal, database.where, database.writes = number, where, 0
+    await live(house)
+    writes = database.writes
+    await database.close()
+    return writes
+
+
+async def ask(house: House) -> None:
+    """Get as far as the question, and be killed while it waits."""
+    run = await house.live()
+    assert run.status is Status.WAITING, run
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def answer(house: House) -> None:
+    """Answer what is asked, unless that has been done, and live the run to its end."""
+    await house.journal.recover("test")
+    for asked in await house.journal.approvals(status=ApprovalStatus.PENDING):
+        await house.approvals.approve(asked.id, by="uid 1000")
+    (run,) = await house.journal.runs()
+    if not run.status.ended:
+        await house.live(run)
+
+
+def ended(folder: Path) -> dict[str, object]:
+    """Return what a person finds at the end."""
+
+    async def look() -> tuple[Run, list[str]]:
+        database = await Doomed.open(folder / "agentd.db")
+        journal = Journal(database, clock=Clock().now)
+        (run,) = await journal.runs()
+        results = [step.body["text"] for step in await journal.steps(run.id) if step.kind == "result"]
+        proof = await journal.prove_audit()
+        assert proof.broken is None
+        await database.close()
+        return run, results
+
+    run, results = asyncio.run(look())
+    effects = folder / "effects"
+    count = len(effects.read_text().splitlines()) if effects.exists() else 0
+    return {"effects": count, "status": run.status.value, "told": results[0]}
+
+
+def main(folder: Path) -> None:
+    home, waiting = folder / "home", folder / "waiting"
+    home.mkdir()
+
+    def lived(number: int, where: str, live: Callable[[House], Awaitable[None]]) -> int:
+        return forked(lambda: life(home, number, where, live))
+
+    assert lived(-1, "", ask) == -signal.SIGKILL
+    home.rename(waiting)
+
+    def again() -> None:
+        """Go back to where the run waits; at the same place, as an approval is bound to its folder."""
+        shutil.rmtree(home, ignore_errors=True)
+        shutil.copytree(waiting, home)
+
+    again()
+    writes = lived(-1, "", answer)
+    lines = [{"number": -1, "where": "", **ended(home)}]
+    for number in range(writes):
+        for where in ("before", "after"):
+            again()
+            assert lived(number, where, answer) == -signal.SIGKILL, (number, where)
+            assert lived(-1, "", answer) >= 0
+            lines.append({"number": number, "where": where, **ended(home)})
+    sys.stdout.write("\n".join(map(json.dumps, lines)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,48 @@
+"""What the page shows of what happens while somebody looks at it, in a real browser."""
+
+import asyncio
+
+from tests.acceptance.page.conftest import with_browser
+
+pytestmark = with_browser
+
+
+async def test_a_run_started_by_a_button_is_followed_to_its_end(look, daemon):
+    await look.goto(look.base + "/routines/evil")
+    await look.click("text=Run now")
+    await look.wait_for_url("**/runs/*")
+    await look.wait_for_selector("h1 .badge:not(.running):not(.queued)")  # the script is used up: it fails
+    assert "failed" in await look.inner_text("h1")
+    await look.goto(look.base + "/routines/evil")
+    await look.click("text=Pause")
+    await look.wait_for_selector("h1 .badge.paused")
+    await look.click("text=Resume")
+    await look.wait_for_selector("text=Pause")
+
+
+async def test_the_live_view_tells_what_happens_as_text(look, daemon):
+    await look.goto(look.base + "/live")
+    listening = look.wait_for_selector("#live li .run_ended")
+    begun = asyncio.create_task(daemon.agentctl("run", "evil", "--detach"))
+    await listening
+    await begun
+    assert await look.locator("#live script, #live img").count() == 0
+    assert "failed" in await look.inner_text("#live")
+
+
+async def test_who_reads_with_the_keyboard_keeps_the_place_while_the_page_renews_itself(look, daemon):
+    await look.locator("table.line a[href='/routines/evil']").focus()
+    ended = await daemon.agentctl("run", "evil", "--json")
+    await look.wait_for_selector(f"main a[href='/runs/{ended.json['id']}']", state="attached")
+    await look.wait_for_function("document.activeElement.getAttribute('href') === '/routines/evil'")
+
+
+async def test_without_a_daemon_the_page_says_so_and_comes_back(look, daemon):
+    await daemon.stop()
+    answer = await look.goto(look.base + "/runs")
+    assert answer.status == 503
+    assert "No daemon answers" in await look.inner_text("main")
+    await daemon.start()
+    answer = await look.goto(look.base + "/runs")
+    assert answer.status == 200
+    look.complaints.clear()  # that the page was not there is what this is about

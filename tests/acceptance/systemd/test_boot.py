@@ -1,0 +1,146 @@
+"""systemd as process 1, in a container: it takes our units, and what they promise happens."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+NEEDED = ("mmdebstrap", "systemd-nspawn")
+# root's own programs, wherever this was called from
+ENV = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+missing = [name for name in NEEDED if not shutil.which(name, path=ENV["PATH"])]
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to boot a container"),
+    pytest.mark.skipif(
+        bool(missing), reason="root: needs mmdebstrap and systemd-nspawn: apt-get install systemd-container"
+    ),
+    pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="root: the container has Python 3.11, and our packages"),
+]
+PACKAGES = "systemd,systemd-sysv,dbus,dbus-user-session,libpam-systemd,bubblewrap,python3"
+COMMAND = "/usr/bin/python3 -m daemon.main"
+MORE = """
+[Service]
+Environment=PYTHONPATH=/opt/agentd:/opt/site
+WatchdogSec=3
+RestartSec=1
+LoadCredential=claude:/etc/agentd/claude.key
+"""
+
+
+def put(root, path, text, mode=0o644):
+    file = root / path.lstrip("/")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(mode)
+
+
+def unit(name):
+    text = (ROOT / "systemd" / name).read_text()
+    return re.sub(r"^ExecStart=\S+", f"ExecStart={COMMAND}", text, flags=re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """Boot the container once; return what was told in it."""
+    folder = tmp_path_factory.mktemp("container")
+    root, out = folder / "root", folder / "out"
+    out.mkdir()
+    made = subprocess.run(
+        ["mmdebstrap", "-q", "--variant=minbase", f"--include={PACKAGES}", "bookworm", root, *_sources()],
+        capture_output=True, text=True, env=ENV,
+    )  # fmt: skip
+    if made.returncode:
+        pytest.skip(f"root: no packages for a container here: {made.stderr.strip()[-200:]}")
+    furnish(root)
+    try:
+        subprocess.run(
+            ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "-D", root, "--bind", f"{out}:/out",
+             "--bind-ro", f"{ROOT}:/opt/agentd", "--bind-ro", f"{sysconfig.get_path('purelib')}:/opt/site",
+             "--private-network", "--link-journal=no", "-b"],
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=180, check=False, env=ENV,
+        )  # fmt: skip
+        lines = (out / "told").read_text().splitlines()
+        print(
+            (out / "stderr").read_text()[-6000:],
+            (out / "journal").read_text()[-6000:] if (out / "journal").exists() else "",
+        )
+        return dict(line.split("=", 1) for line in lines)
+    finally:
+        shutil.rmtree(root)
+
+
+def _sources():
+    return [str(path) for path in Path("/etc/apt/sources.list.d").glob("debian.sources")] or ["/etc/apt/sources.list"]
+
+
+def furnish(root):
+    put(root, "/etc/systemd/system/agentd.service", unit("agentd.service"))
+    put(root, "/etc/systemd/system/agentd.service.d/test.conf", MORE)
+    config = 'provider = "claude"\n[providers.claude]\nkind = "claude"\nmodel = "m"\n'
+    put(root, "/etc/agentd/config.toml", config)
+    put(root, "/etc/agentd/policy.toml", "version = 1\n")
+    put(root, "/etc/agentd/routines/first.toml", '[trigger]\ncron = "30 8 * * *"\n[run]\nprompt = "x"\n')
+    put(root, "/etc/agentd/claude.key", "sk-not-a-key-at-all-0123456789\n", 0o600)
+    put(root, "/check.sh", (ROOT / "tests/acceptance/systemd/inside.sh").read_text(), 0o755)
+    put(
+        root,
+        "/etc/systemd/system/check.service",
+        "[Unit]\nAfter=multi-user.target\n[Service]\nType=oneshot\nExecStart=/check.sh\n[Install]\nWantedBy=default.target\n",
+    )
+    wants = root / "etc/systemd/system/multi-user.target.wants"
+    wants.mkdir(parents=True, exist_ok=True)
+    (wants / "check.service").symlink_to("/etc/systemd/system/check.service")
+    subprocess.run(["chroot", root, "useradd", "-m", "-s", "/bin/sh", "ada"], check=True, env=ENV)
+    home = "/home/ada/.config"
+    more = MORE.replace("LoadCredential=claude:/etc/agentd/claude.key\n", "")
+    put(root, f"{home}/systemd/user/agentd.service", unit("agentd-user.service"))
+    put(root, f"{home}/systemd/user/agentd.service.d/test.conf", more)
+    put(root, f"{home}/agentd/config.toml", "")
+    put(root, f"{home}/agentd/policy.toml", "version = 1\n")
+    put(root, f"{home}/agentd/routines/first.toml", '[run]\nprompt = "x"\n')
+    (root / "home/ada/.local/state/agentd").mkdir(parents=True)
+    subprocess.run(["chroot", root, "chown", "-R", "ada:ada", "/home/ada"], check=True, env=ENV)
+
+
+def test_the_system_unit_is_ready_when_the_daemon_says_so(told):
+    assert (told["start"], told["active"], told["refused"], told["code"]) == ("0", "active", "0", "78")
+    assert told["status"].startswith("1 routine"), "and its status is told"
+    assert '"agentd": "' in told["answers"]
+
+
+def test_it_lives_in_folders_of_its_own_and_takes_its_key_from_a_credential(told):
+    assert told["owner"].endswith(" 700")
+    assert told["start"] == "0", "provider claude has its key from nowhere else"
+
+
+def test_reload_takes_up_a_new_routine(told):
+    assert (told["reload"], told["reloaded"]) == ("0", "0")
+
+
+def test_the_journal_has_what_the_daemon_logs_by_routine_and_event_and_once(told):
+    assert told["ran"] == "0" and told["found"].startswith("run.finished routine=second run=")
+    wanted = {"AGENTD_STATUS": "succeeded", "PRIORITY": "6", "SYSLOG_IDENTIFIER": "agentd"}
+    assert wanted.items() <= json.loads(told["fields"]).items()
+    assert told["lines"] == "1", "not by stderr as well"
+
+
+def test_a_daemon_that_is_stuck_is_started_anew(told):
+    assert (told["watchdog"], told["again"]) == ("0", "new")
+
+
+def test_the_user_unit_runs_while_nobody_is_logged_in(told):
+    assert (told["linger"], told["manager"], told["user_start"], told["user_active"]) == ("0", "0", "0", "active")
+    assert "agentd.db" in told["user_state"] and told["user_answers"] == "0"
+
+
+def test_in_the_user_unit_the_home_is_read_only(told):
+    assert "Read-only file system" in told["user_home"]

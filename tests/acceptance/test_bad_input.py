@@ -1,0 +1,357 @@
+"""What bad input gets: one clear line for whoever it concerns, while the real daemon lives on and nothing is lost.
+
+Each kind of bad input is tested in its own room too, in all its variants; here it comes in by the front door.
+"""
+
+import asyncio
+import os
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from tests.acceptance.story import READY, ROOT, Home, Vendor
+
+HELLO = '[run]\nprompt = "Say hello."\n[run.retry]\nattempts = 1\n[[deliver]]\nto = "file"\npath = "hello.md"\n'
+AGENT = '[run]\nmode = "agent"\nprompt = "Look around."\ntools = ["shell", "file_read"]\n[run.retry]\nattempts = 1\n'
+POLICY = 'version = 1\n[[rule]]\ntool = "shell"\nargv = ["head"]\neffect = "allow"\n'
+
+
+def config(vendor):
+    return f'provider = "local"\n[providers.local]\nkind = "open_source"\nbase_url = "{vendor.url}/v1"\nmodel = "m"\n'
+
+
+def one_line(text):
+    """Return the only line of a text."""
+    (line,) = text.splitlines()
+    assert "Traceback" not in line
+    return line
+
+
+async def alive(home):
+    """Say whether the daemon still answers, in the version it is."""
+    return (await home.agentctl("status", "--json")).json["pid"] == home.process.pid
+
+
+# --- definitions
+
+
+@pytest.mark.parametrize("name", ["config.toml", "policy.toml"])
+async def test_a_broken_file_stops_the_start_with_its_line(home, name):
+    home.write(name, 'a = 1\nb = "open\n')
+    ended = await home.agentd()
+    assert ended.code == 78
+    assert f"{name}: line 2: is not TOML" in one_line(ended.err)
+    assert not ended.out
+
+
+async def test_an_unknown_provider_of_the_config_stops_the_start_and_one_of_a_routine_only_that_routine(home):
+    home.write("config.toml", 'provider = "gtp"\n')
+    ended = await home.agentd()
+    assert ended.code == 78
+    assert "gtp" in one_line(ended.err)
+    home.write("config.toml", "")
+    home.routine("hello", HELLO)
+    home.routine("lost", '[run]\nprompt = "x"\nprovider = "gtp"\n')
+    await home.start()
+    refused = await home.agentctl("run", "lost")
+    assert refused.code == 5
+    assert "run.provider" in refused.err
+    assert "gtp" in refused.err
+    assert (await home.agentctl("run", "hello")).code == 0
+
+
+async def test_a_definition_that_this_version_cannot_read_ends_its_run_and_not_the_start(home):
+    home.routine("hello", HELLO)
+    async with Vendor([{"hang": True}]) as vendor:
+        home.write("config.toml", config(vendor))
+        await home.start()
+        run = (await home.agentctl("run", "hello", "--detach")).out.strip()
+        await vendor.asked(1)
+        await home.kill()
+        database = sqlite3.connect(home.state / "agentd.db")
+        with database:
+            database.execute("UPDATE definition SET body = ?", ('{"from": "the future"}',))
+        database.close()
+        await home.start()
+        ended = await home.until(run, "run_ended")
+    assert ended["status"] == "failed"
+    assert "cannot be read by this version" in ended["detail"]
+
+
+# --- vendors and models
+
+
+async def test_a_web_page_or_nonsense_of_a_vendor_is_asked_again_and_at_last_told_in_one_line(home):
+    page = {"raw": "<html><title>Log in to the Wi-Fi</title></html>"}
+    nonsense = {"raw": "upstream connect error", "content_type": "text/plain"}
+    home.routine("hello", HELLO)
+    async with Vendor([page, nonsense, "Hello.", page | {"repeat": 3}, "Hello again."]) as vendor:
+        home.write("config.toml", config(vendor))
+        await home.start()
+        ran = await home.agentctl("run", "hello")
+        assert (ran.code, ran.out) == (0, "Hello.\n"), ran.err
+        failed = await home.agentctl("run", "hello", "--json")
+        assert failed.code == 1
+        assert "a web page titled “Log in to the Wi-Fi”" in one_line(failed.json["detail"])
+        assert (await home.agentctl("run", "hello")).out == "Hello again.\n"
+
+
+async def test_calls_that_make_no_sense_are_answered_to_the_model_and_the_run_goes_on(home):
+    calls = [
+        {"name": "shel", "arguments": {"command": "ls"}},
+        {"name": "file_read", "arguments": '{"path": '},
+        {"name": "file_read", "arguments": {"pfad": "x"}},
+    ]
+    home.routine("work", AGENT)
+    async with Vendor([{"tool_calls": calls}, "I was wrong three times."]) as vendor:
+        home.write("config.toml", config(vendor))
+        await home.start()
+        ran = await home.agentctl("run", "work")
+        assert (ran.code, ran.out) == (0, "I was wrong three times.\n"), ran.err
+    told = [message["content"] for message in vendor.requests[-1].body["messages"] if message["role"] == "tool"]
+    for answer, word in zip(told, ["shell", "JSON", "path"], strict=True):
+        assert word in answer
+        assert answer.startswith("[")
+        assert "Traceback" not in answer
+
+
+async def test_fifty_megabytes_of_a_tool_reach_the_model_with_their_middle_cut(home):
+    flood = {"tool_calls": [{"name": "shell", "arguments": {"command": "head -c 50000000 /dev/zero"}}]}
+    home.routine("work", AGENT)
+    home.write("policy.toml", POLICY)
+    async with Vendor([flood, "Much of nothing."]) as vendor:
+        home.write("config.toml", config(vendor))
+        await home.start()
+        ran = await home.agentctl("run", "work")
+        assert (ran.code, ran.out) == (0, "Much of nothing.\n"), ran.err
+        assert await alive(home)
+    told = vendor.requests[-1].body["messages"][-1]["content"]
+    assert len(told) < 300_000
+    assert "cut" in told
+
+
+# --- the disk, the state and the socket
+
+
+def room(home, size):
+    """Let the daemon write no file beyond a size, as on a disk without room."""
+    _, hard = resource.prlimit(home.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(home.process.pid, resource.RLIMIT_FSIZE, (size, hard))
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit(2), which is Linux's")
+async def test_a_full_disk_is_told_the_daemon_lives_and_the_run_goes_on_where_it_was(home):
+    home.routine("hello", HELLO)
+    answer = {"text": "Hello.", "together": 2}  # comes once the second request is there: when the disk is full
+    async with Vendor([answer, answer, "Hello."]) as vendor:
+        home.write("config.toml", config(vendor))
+        await home.start()
+        run = (await home.agentctl("run", "hello", "--detach")).out.strip()
+        await vendor.asked(1)
+        room(home, 0)
+        refused = await home.agentctl("pause", "hello")
+        assert refused.code == 1
+        assert "check the space left" in one_line(refused.err)
+        assert await alive(home)
+        assert (await home.agentctl("runs", "--json")).json["items"][0]["status"] == "running"
+        room(home, resource.RLIM_INFINITY)
+        assert (await home.agentctl("pause", "hello")).code == 0
+        await home.kill()
+        await home.start()
+        assert (await home.until(run, "run_ended"))["report"] == "Hello."
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit(2), which is Linux's")
+async def test_once_a_full_disk_has_room_again_the_run_goes_on_without_anybodys_help(home):
+    home.routine("hello", HELLO)
+    async with Vendor([{"text": "Lost.", "together": 2}, "Hello."]) as vendor:
+        home.write("config.toml", config(vendor))
+        await home.start()
+        run = (await home.agentctl("run", "hello", "--detach")).out.strip()
+        await vendor.asked(1)
+        room(home, (home.state / "agentd.db-wal").stat().st_size)  # the log, which is shorter, still has some
+        for send in vendor.waiting:  # what is answered now cannot be written down
+            send()
+        (refused,) = await home.logged("step.refused")
+        assert "check the space left" in refused["detail"]
+        await home.logged("run.stuck")
+        room(home, resource.RLIM_INFINITY)
+        assert (await home.until(run, "run_ended"))["report"] == "Hello."
+        await home.logged("delivery.arrived")
+
+
+async def test_the_socket_file_of_a_killed_daemon_is_in_nobodys_way(home):
+    await home.start()
+    await home.kill()
+    assert home.socket.is_socket()
+    ended = await home.agentctl("list")
+    assert ended.code == 3
+    assert "nobody listens any more" in ended.err
+    await home.start()
+    assert await alive(home)
+
+
+async def test_a_state_folder_too_deep_for_a_socket_is_none_too_deep_for_agentd(tmp_path):
+    deep = tmp_path / ("d" * 120)
+    deep.mkdir()
+    home = Home(deep)
+    try:
+        await home.start()
+        assert len(os.fsencode(home.state / "agentd.sock")) > 108
+        assert await alive(home)
+    finally:
+        await home.stop()
+    assert not home.socket.exists()
+
+
+async def test_two_runs_in_the_foreground_do_not_share_a_state(home):
+    home.routine("hello", HELLO)
+    async with Vendor([{"hang": True}]) as vendor:
+        home.write("config.toml", config(vendor))
+        first = await home._spawn("daemon.main", "once", "hello", *home._places)
+        await vendor.asked(1)
+        second = await home.agentd("once", "hello")
+        first.kill()
+        await first.communicate()
+    assert second.code == 75
+    assert "is in use by process" in one_line(second.err)
+
+
+# --- whoever reads
+
+
+async def test_a_client_that_leaves_in_the_middle_takes_nothing_with_it(home):
+    home.routine("hello", HELLO)
+    answer = {"text": "Hello.", "together": 2}
+    async with Vendor([answer, answer]) as vendor:
+        home.write("config.toml", config(vendor))
+        home.routine("other", HELLO)
+        await home.start()
+        client = await home._spawn("daemon.control.cli", "--socket", home.socket, "run", "hello")
+        await vendor.asked(1)
+        while b"run " not in await client.stderr.readline():
+            pass
+        client.send_signal(signal.SIGINT)
+        _, complaint = await client.communicate()
+        assert client.returncode == 130
+        assert "goes on in the daemon" in complaint.decode()
+        assert (await home.agentctl("run", "other")).code == 0
+        (run,) = (await home.agentctl("runs", "hello", "--json")).json["items"]
+        assert (await home.until(run["id"], "run_ended"))["status"] == "succeeded"
+
+
+async def test_a_daemon_whose_words_nobody_reads_lives_on(home):
+    home.routine("hello", HELLO)
+    command = [sys.executable, "-m", "daemon.main", *map(str, home._places)]
+    process = await asyncio.create_subprocess_exec(
+        "sh", "-c", 'exec "$0" "$@" >/dev/full 2>&-', *command, env=home.env, cwd=home.folder
+    )
+    while (await home.agentctl("run", "hello")).code == 3:
+        assert process.returncode is None
+    assert (await home.agentctl("run", "hello")).code == 0
+    process.terminate()
+    assert await process.wait() == 0
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be a user who is not in the user database: sudo pytest")
+def test_a_user_without_a_home_has_the_root_folder_as_containers_say():
+    code = "import os\nfrom daemon.places import user_home\nos.setuid(54321)\nprint(user_home())"
+    told = subprocess.run([sys.executable, "-c", code], env={}, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert told.stdout == "/\n"
+
+
+# --- what lies about
+
+
+async def test_a_key_that_lies_about_is_announced_and_not_used(home):
+    home.env["ANTHROPIC_API_KEY"] = "sk-ant-canary-31c5e9b2"
+    home.routine("hello", HELLO)
+    await home.start()
+    assert "no model" in (await home.agentctl("run", "hello")).out.lower()
+    assert await home.stop() == 0
+    _, _, after = home.said.partition(READY)
+    assert "$ANTHROPIC_API_KEY is set but not used" in after
+    assert 'set provider = "claude"' in after
+    assert "canary" not in home.said
+
+
+async def test_folders_that_cannot_be_used_stop_the_start_with_one_line(home):
+    home.write("file", "")
+    home.write("config.toml", f'workspace = "{home.folder}/file"\n')
+    ended = await home.agentd()
+    assert ended.code == 78
+    assert "workspace: cannot be the folder agents work in: File exists" in one_line(ended.err)
+    home.write("config.toml", 'routines = "file"\n')
+    ended = await home.agentd()
+    assert ended.code == 78
+    assert "the folder of routines cannot be read: Not a directory" in one_line(ended.err)
+
+
+# --- one run in the foreground
+
+
+async def test_a_run_in_the_foreground_ends_as_it_ended_however_often_it_was_put_off(home):
+    home.routine("hello", HELLO.replace("attempts = 1", 'attempts = 2\nbackoff = "1s"'))
+    async with Vendor(
+        [{"error": 401, "message": "no"}, {"error": 503, "message": "later", "repeat": 3}, "Hello."]
+    ) as vendor:
+        home.write("config.toml", config(vendor))
+        refused = await home.agentd("once", "hello")
+        assert refused.code == 1
+        assert "check the key" in one_line(refused.err)
+        ran = await home.agentd("once", "hello")
+        assert (ran.code, ran.out) == (0, "Hello.\n"), ran.err
+
+
+async def test_a_run_in_the_foreground_that_was_killed_is_gone_on_with_by_the_next(home):
+    home.routine("hello", HELLO.replace("hello.md", "{run}.md"))
+    async with Vendor([{"hang": True}, "The first.", "The second."]) as vendor:
+        home.write("config.toml", config(vendor))
+        killed = await home._spawn("daemon.main", "once", "hello", *home._places)
+        await vendor.asked(1)
+        killed.kill()
+        await killed.communicate()
+        ran = await home.agentd("once", "hello")
+        assert (ran.code, ran.out) == (0, "The second.\n"), ran.err
+    reports = sorted(path.read_text().splitlines()[-1] for path in home.workspace.iterdir())
+    assert reports == ["The first.", "The second."]
+
+
+async def test_a_run_in_the_foreground_that_is_interrupted_is_put_down_in_good_order(home):
+    home.routine("hello", HELLO)
+    async with Vendor([{"hang": True}, "The first.", "The second."]) as vendor:
+        home.write("config.toml", config(vendor))
+        first = await home._spawn("daemon.main", "once", "hello", *home._places)
+        await vendor.asked(1)
+        first.send_signal(signal.SIGINT)
+        _, complaint = await first.communicate()
+        assert (first.returncode, complaint) == (130, b"")
+        assert (await home.agentd("once", "hello")).out == "The second.\n"
+
+
+async def test_a_report_that_did_not_arrive_is_no_success_in_the_foreground(home):
+    home.routine("hello", HELLO)
+    home.routine("broken", "nope = 1\n")
+    (home.workspace / "hello.md").mkdir(parents=True)
+    ran = await home.agentd("once", "hello")
+    assert ran.code == 6
+    assert ran.out
+    assert one_line(ran.err).startswith("not delivered to file: ")
+    assert (await home.agentd("once", "broken")).code == 5
+
+
+async def test_a_fault_that_stays_is_logged_once(home):
+    home.routine("bad", "nope = 1\n")
+    await home.start()
+    home.routine("bad", "nope = 2\n")
+    for _ in range(2):
+        assert (await home.agentctl("reload")).code == 1
+    lines = (await home.agentctl("logs", "--level", "warning")).out.splitlines()
+    told = [line for line in lines if "routine.invalid" in line]
+    assert len(told) == len(set(told)) == 3, "both faults at the start, and the one that changed"

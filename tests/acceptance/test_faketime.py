@@ -1,0 +1,177 @@
+"""The real process under a clock that is stepped while it runs: suspends, set clocks and long outages.
+
+Debian's libfaketime steps the wall clock of one process. The kernel's timerfd does not see that, so the daemon is asked
+to look at the clock itself (AGENTD_LONGEST_SLEEP), as it does where there is no timerfd. What the timerfd does when the
+clock is set is tested in test_timer.py; a real suspend is tested nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.story import Home, Vendor
+
+LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
+
+pytestmark = pytest.mark.skipif(LIBRARY is None, reason="needs libfaketime: apt install faketime")
+
+DAILY = """
+[trigger]
+cron = "0 9 * * *"
+[run]
+prompt = "Say good morning."
+"""
+MINUTELY = DAILY.replace("0 9 * * *", "* * * * *")
+
+
+class Clock:
+    """The wall clock of everything that runs in a home."""
+
+    def __init__(self, home: Home, folder: Path) -> None:
+        self.home, self._file = home, folder / "clock"
+        self._file.write_text("+0")
+        home.env |= {
+            "LD_PRELOAD": str(LIBRARY),
+            "FAKETIME_TIMESTAMP_FILE": str(self._file),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # else a thread that waits for the interpreter does so by a busy loop
+            "NO_FAKE_STAT": "1",
+            "AGENTD_LONGEST_SLEEP": "0.05",
+            "TZ": "UTC",
+        }
+
+    def set(self, moment: str) -> None:
+        """Set the clock, of whoever runs at this instant too."""
+        offset = datetime.fromisoformat(moment).replace(tzinfo=UTC).timestamp() - time.time()
+        beside = self._file.with_suffix(".new")
+        beside.write_text(f"{offset:+.0f}")
+        beside.rename(self._file)
+
+    async def slots(self, enough: Callable[[list[str]], bool] = bool) -> list[str]:
+        """Return what became of the slots, oldest first, once there are enough of them."""
+        async with asyncio.timeout(30):
+            while True:
+                told = (await self.home.agentctl("slots", "--json")).json["items"]
+                rows = [_words(row) for row in reversed(told)]
+                if enough(rows):
+                    return rows
+
+    async def due(self, moment: str) -> None:
+        """Wait until this is the next slot."""
+        async with asyncio.timeout(30):
+            while not (await self.home.agentctl("next", "--json")).json["items"][0]["at"].startswith(moment):
+                pass
+
+
+def _words(row: dict[str, Any]) -> str:
+    count = f" x{row['count']}" if row["count"] > 1 else ""
+    return f"{row['last'][:16]} {row['outcome']}{count}"
+
+
+@pytest.fixture
+async def clock(home: Home, tmp_path: Path) -> AsyncIterator[Clock]:
+    return Clock(home, tmp_path)
+
+
+async def test_a_machine_that_slept_over_a_slot_runs_it_when_it_wakes(clock: Clock) -> None:
+    home = clock.home
+    home.routine("morning", DAILY)
+    clock.set("2026-01-05T08:50")
+    await home.start()
+    clock.set("2026-01-05T13:02")
+    assert await clock.slots() == ["2026-01-05T09:00 late"]
+    why = await home.agentctl("why", "morning", "--at", "09:00")
+    assert "morning started 4 hours 2 minutes late for Mon 05 Jan 09:00 UTC: the machine slept over it" in why.out
+    clock.set("2026-01-06T08:59:59")
+    assert (await clock.slots(lambda rows: len(rows) == 2))[-1] == "2026-01-06T09:00 ran"
+
+
+async def test_a_run_that_comes_late_is_told_so(clock: Clock) -> None:
+    """OC#73644: the model has to know that eleven o'clock is long past."""
+    home = clock.home
+    home.routine("market", DAILY.replace("0 9", "0 11"))
+    async with Vendor(["Too late for that."]) as vendor:
+        settings = f'kind = "open_source"\nmodel = "m"\nbase_url = "{vendor.url}/v1"'
+        home.write("config.toml", f'provider = "local"\n[providers.local]\n{settings}\n')
+        clock.set("2026-01-05T10:00")
+        await home.start()
+        await home.stop()
+        clock.set("2026-01-05T22:10")
+        await home.start()
+        async with asyncio.timeout(20):
+            await vendor.asked(1)
+    prompt = str(vendor.requests[0].body)
+    assert "2026-01-05 11:00" in prompt
+    assert "2026-01-05 22:10" in prompt
+    assert "down" in prompt
+
+
+async def test_a_clock_that_is_set_back_runs_no_slot_again(clock: Clock) -> None:
+    home = clock.home
+    home.routine("morning", DAILY)
+    clock.set("2026-01-05T08:50")
+    await home.start()
+    clock.set("2026-01-05T08:59:59")
+    assert await clock.slots() == ["2026-01-05T09:00 ran"]
+    clock.set("2026-01-05T06:00")
+    await clock.due("2026-01-05T09:00")
+    clock.set("2026-01-05T08:59:59")
+    await clock.due("2026-01-06T09:00")
+    clock.set("2026-01-06T08:59:59")
+    rows = await clock.slots(lambda rows: len(rows) >= 2)
+    assert rows == ["2026-01-05T09:00 ran", "2026-01-06T09:00 ran"]
+
+
+async def test_a_minutely_job_down_for_ninety_days_is_one_row_and_one_run(clock: Clock) -> None:
+    home = clock.home
+    home.routine("pulse", MINUTELY)
+    clock.set("2026-01-05T08:50:30")
+    await home.start()
+    await home.stop()
+    clock.set("2026-04-05T08:50:15")
+    await home.start()
+    missed, ran, *_ = await clock.slots(lambda rows: len(rows) >= 2)
+    assert missed == "2026-04-05T08:49 missed x129599"
+    assert ran == "2026-04-05T08:50 ran"
+    why = await home.agentctl("why", "pulse", "--at", "2026-02-14T12:00Z")
+    assert "pulse missed Sat 14 Feb 12:00 UTC, as 129599 slots in a row were" in why.out
+
+
+async def test_a_clock_of_2031_that_is_put_right_mutes_nothing(clock: Clock) -> None:
+    home = clock.home
+    home.routine("morning", DAILY)
+    clock.set("2031-05-05T08:50")
+    await home.start()
+    clock.set("2031-05-05T08:59:59")
+    assert await clock.slots() == ["2031-05-05T09:00 ran"]
+    await home.stop()
+    clock.set("2026-01-05T08:30")
+    await home.start()
+    assert "05 Jan 09:00 UTC" in (await home.agentctl("next")).out
+    clock.set("2026-01-05T08:59:59")
+    rows = await clock.slots(lambda rows: any("2026-01-05" in row for row in rows))
+    assert "2026-01-05T09:00 ran" in rows
+
+
+async def test_a_pause_ends_by_itself_on_time_over_a_restart(clock: Clock) -> None:
+    home = clock.home
+    home.routine("morning", DAILY)
+    clock.set("2026-01-05T08:00")
+    await home.start()
+    said = await home.agentctl("pause", "morning", "--until", "2026-01-06 12:00")
+    assert said.out.startswith("morning is paused until Tue 12:00 UTC")
+    await home.kill()
+    clock.set("2026-01-06T08:30")
+    await home.start()
+    assert "paused until" in (await home.agentctl("list")).out
+    clock.set("2026-01-07T08:59:59")
+    rows = await clock.slots(lambda rows: len(rows) >= 2)
+    assert rows == ["2026-01-06T09:00 skipped x2", "2026-01-07T09:00 ran"]

@@ -1,0 +1,107 @@
+"""`agentctl inspect` goes as deep as the page: what a run was told, asked, allowed, paid, and where its report went."""
+
+import asyncio
+import signal
+
+from tests.acceptance.page.conftest import HOSTILE, toml
+from tests.control.agentctl import agentctl, start
+
+
+async def test_nothing_of_a_run_is_hidden(home):
+    says = toml(HOSTILE)
+    write = f'{{ name = "file_write", arguments = {{ path = "notes.md", content = {says} }} }}'
+    look = '{ name = "file_list", arguments = { path = "." } }'
+    home.write(
+        "config.toml",
+        f"""
+[providers.asks]
+kind = "scripted"
+price = {{ input = 2.0, output = 10.0 }}
+replies = [{{ text = "Let me look.", reasoning = "Hm, a list.", tool_calls = [{look}, {write}] }}, "All done."]
+""",
+    )
+    home.write(
+        "policy.toml",
+        'version = 1\n[[rule]]\ntool = "file_list"\neffect = "allow"\n'
+        '[[rule]]\ntool = "file_write"\npaths = ["**"]\neffect = "ask"\n',
+    )
+    home.routine(
+        "notes",
+        '[run]\nmode = "agent"\nprovider = "asks"\ntools = ["file_*"]\nprompt = "Write."\n[[deliver]]\nto = "log"\n',
+    )
+    await home.start()
+    assert (await home.agentctl("run", "notes")).code == 8
+    waiting = (await home.agentctl("inspect", "notes")).out
+    (asked,) = (await home.agentctl("approvals", "--json")).json["items"]
+    name = asked["id"][-8:]
+    assert f"{name} pending: file_write path = 'notes.md'" in waiting
+    await home.agentctl("approve", asked["id"])
+    await home.agentctl("inspect", "notes", "--follow")
+    told = (await home.agentctl("inspect", "notes")).out
+    for part in (
+        "offered      finish, file_read, file_list, file_write",
+        "file_list .",
+        "allowed by rule 1 (file_list)",
+        "  tainted\n",
+        f"{name} used by uid ",
+        "attempts  2",
+        "taint     tainted: it has read what strangers wrote",
+        "sandbox   ",
+        "✓ log: the daemon's log",
+    ):
+        assert part in told, part
+    assert told.count(" out, $0.0") == 2  # what each answer was paid
+    assert "You are agentd" not in told and "Hm, a list." not in told
+    full = (await home.agentctl("inspect", "notes", "--full")).out
+    assert "  identity " in full and "    You are agentd" in full and "Hm, a list." in full
+    assert '"path": "notes.md"' in full and "\u202e" not in full
+    found = (await home.agentctl("inspect", "notes", "--json")).json
+    assert [call["outcome"] for call in found["calls"]] == ["answered", "answered"]
+    assert [each["status"] for each in found["approvals"]] == ["used"]
+    assert sum(call["usd"] for call in found["calls"]) == found["usd"]
+    file = home.folder / "run.html"
+    assert (await home.agentctl("inspect", "notes", "--html", file)).code == 0
+    written = file.read_text("utf-8")
+    assert "All done." in written and "<a " not in written and "http-equiv" in written
+    assert "used" in written and "$0.0" in written and "file_list, file_write" in written
+
+
+async def test_calls_to_models_without_an_answer_are_told(home):
+    home.write(
+        "config.toml",
+        '[providers.gone]\nkind = "open_source"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\ntimeout = "5s"\n'
+        '[providers.says]\nkind = "scripted"\nreplies = ["Hello."]\n',
+    )
+    home.routine("hello", '[run]\nprovider = "gone"\nfallback = ["says"]\nprompt = "Hi"\n[[deliver]]\nto = "log"\n')
+    await home.start()
+    assert (await home.agentctl("run", "hello")).out == "Hello.\n"
+    told = (await home.agentctl("inspect", "hello")).out
+    assert "gone gave no answer, says is asked" in told
+    assert "gone / m: no answer, nothing to pay  0 in, 0 out" in told
+
+
+async def test_a_report_in_a_pipe_steers_no_terminal_it_is_shown_on_later(home):
+    answers = '["\\u202egnp.exe\\u001b[2J\u3000好", "\\u202egnp.exe"]'
+    home.write("config.toml", f'[providers.says]\nkind = "scripted"\nreplies = {answers}\n')
+    home.routine("hello", '[run]\nprovider = "says"\nprompt = "Hi"\n[[deliver]]\nto = "log"\n')
+    await home.start()
+    assert (await home.agentctl("run", "hello")).out == "\ufffdgnp.exe\ufffd[2J\u3000好\n"
+    assert (await home.agentctl("run", "hello", "--json")).json["report"] == "\u202egnp.exe"
+
+
+async def test_events_end_with_ctrl_c_and_say_when_the_daemon_stops(home):
+    home.routine("hello", '[run]\nprompt = "Hi"\n[[deliver]]\nto = "log"\n')
+    await home.start()
+    following = [await start(home.socket, "events", *more) for more in (["--follow"], ["--json"])]
+    heard = [asyncio.create_task(each.stdout.readline()) for each in following]
+    async with asyncio.timeout(60):
+        while not all(each.done() for each in heard):  # whoever listens later hears of a later run
+            await home.agentctl("run", "hello")
+    people, programs = following
+    people.send_signal(signal.SIGINT)
+    _, said = await people.communicate()
+    assert (people.returncode, said) == (130, b"")
+    await home.stop()
+    _, said = await programs.communicate()
+    assert programs.returncode == 3 and said.startswith(b"the daemon stopped. Start it with: ")
+    assert (await agentctl(home.socket, "events")).code == 3

@@ -1,0 +1,33 @@
+"""kill -9 of a real process at every single write of the ledger: no slot twice, none unaccounted for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+async def test_whatever_write_it_is_killed_at_the_next_start_makes_it_whole(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.acceptance.victim", str(tmp_path)),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, complaint = await process.communicate()
+    assert process.returncode == 0, complaint.decode()
+    unharmed, *deaths = [json.loads(line) for line in out.splitlines()]
+    expected = unharmed["ledger"]
+    assert expected["daily"] == ["01 09:00-03 09:00 x3 missed", "04 09:00-04 09:00 x1 caught_up"]
+    assert expected["never"] == ["01 09:00-04 09:00 x4 missed"]
+    assert expected["starting"] == ["01 08:00-01 08:00 x1 ran", "04 13:00-04 13:00 x1 skipped"]
+    assert expected["pulse"][-1] == "04 13:00-04 13:00 x1 ran"
+    assert [row.split()[-1] for row in expected["paused"]] == ["skipped", "missed", "ran"]
+    assert len(deaths) == 2 * unharmed["ended"] > 0
+    for death in deaths:
+        assert death["ended"] == -signal.SIGKILL, death
+        assert death["ledger"] == expected, f"killed {death['where']} write {death['number']}"

@@ -1,0 +1,133 @@
+"""A routine is made, seen, steered, adopted and removed while the daemon serves; and settings are written and read."""
+
+import json
+import tomllib
+
+from tests.acceptance.story import Vendor
+
+POLICY = """
+version = 1
+[[rule]]
+tool = "routine"
+effect = "allow"
+[[rule]]
+tool = "config"
+effect = "allow"
+argv = [["set", "reset"], ["agent.language", "provider"]]
+[[rule]]
+tool = "config"
+effect = "allow"
+argv = ["show"]
+"""
+PLANNER = """
+[run]
+mode = "agent"
+prompt = "Plan."
+tools = ["routine", "config"]
+max_iterations = 20
+timeout = "1m"
+"""
+CONFIG = """# mine
+provider = "local"
+[providers.local]
+kind = "open_source"
+base_url = "{url}/v1"
+model = "local"
+api_key_env = "HOME"
+[agent]
+name = "Ada"
+"""
+
+
+def calling(tool, **arguments):
+    return {"tool_calls": [{"name": tool, "arguments": arguments}]}
+
+
+def heard(vendor):
+    """Return what the model was told of its last call."""
+    return [each["content"] for each in vendor.requests[-1].body["messages"] if each["role"] == "tool"][-1]
+
+
+async def done(home, vendor, tool, **arguments):
+    """Have a run make one call; return what it was told."""
+    vendor.script.turns.extend([calling(tool, **arguments), {"text": "Done."}])
+    ended = await home.agentctl("run", "planner")
+    assert ended.code == 0, ended.err + ended.out
+    return heard(vendor)
+
+
+async def listed(home):
+    return {each["name"]: each for each in (await home.agentctl("list", "--json")).json["items"]}
+
+
+async def test_an_agent_makes_a_routine_that_people_see_steer_adopt_and_remove(home):
+    home.write("policy.toml", POLICY)
+    home.routine("planner", PLANNER)
+    async with Vendor([]) as vendor:
+        home.write("config.toml", CONFIG.format(url=vendor.url))
+        await home.start()
+        made = await done(
+            home, vendor, "routine", action="create", name="tea", when="daily at 16:00", prompt="Say: tea time."
+        )
+        assert "at 16:00" in made
+        assert (await listed(home))["tea"]["made_by"] == "planner"
+        assert "made by planner" in (await home.agentctl("list")).out
+        assert "2040" in await done(home, vendor, "routine", action="pause", name="tea", until="2040-01-01T00:00:00Z")
+        assert (await listed(home))["tea"]["state"] == "paused"
+        assert "tea is paused" in await done(home, vendor, "routine", action="run", name="tea")
+        assert "resumed" in await done(home, vendor, "routine", action="resume", name="tea")
+        hers = {"text": "Tea time.", "when": "Say: tea time."}
+        turns = [hers, calling("routine", action="run", name="tea"), {"text": "Done."}]
+        vendor.script.turns.extend(turns)
+        assert (await home.agentctl("run", "planner")).code == 0
+        await vendor.asked(11)
+        (run,) = (await home.agentctl("runs", "tea", "--json")).json["items"]
+        assert run["trigger"] == "agent"
+
+        assert (await home.agentctl("adopt", "planner")).code == 5
+        adopted = await home.agentctl("adopt", "tea")
+        assert adopted.code == 0 and "tea is yours now" in adopted.out
+        mine = tomllib.loads((home.folder / "routines" / "tea.toml").read_text())
+        assert "origin" not in mine and mine["run"]["prompt"] == "Say: tea time."
+        assert not (home.state / "routines.d" / "tea.toml").exists()
+        assert (await listed(home))["tea"]["made_by"] is None
+
+        await done(home, vendor, "routine", action="create", name="nap", when="daily at 13:00", prompt="Say: nap.")
+        await home.stop()
+        await home.start()
+        assert (await listed(home))["nap"]["made_by"] == "planner"
+        refused = await home.agentctl("rename", "planner", "boss")
+        assert refused.code == 5 and "made nap" in refused.err
+        assert (await home.agentctl("remove", "nap")).code == 0
+        assert (await home.agentctl("remove", "planner")).code == 5
+        assert (await home.agentctl("remove", "nap")).code == 4
+        assert set(await listed(home)) == {"planner", "tea"}
+
+
+async def test_an_agent_writes_the_settings_that_the_policy_names_above_the_persons_file(home):
+    home.write("policy.toml", POLICY)
+    home.routine("planner", PLANNER)
+    async with Vendor([]) as vendor:
+        home.write("config.toml", CONFIG.format(url=vendor.url))
+        await home.start()
+        shown = json.loads(await done(home, vendor, "config", action="show"))
+        local = {"kind": "open_source", "model": "local", "timeout": "5m", "stall": "1m"}
+        assert shown["agent"]["name"] == "Ada" and shown["providers"]["local"] == local
+        assert "zh" in await done(home, vendor, "config", action="set", key="agent.language", value="zh")
+        assert await done(home, vendor, "config", action="show", key="agent.language") == "zh"
+        assert home.folder.joinpath("config.toml").read_text() == CONFIG.format(url=vendor.url)
+        refused = await done(home, vendor, "config", action="set", key="agent.name", value="Eve")
+        assert "denied" in refused or "拒绝" in refused
+        kept = await done(home, vendor, "config", action="set", key="provider", value="nobody")
+        assert "nothing was changed" in kept and "no such provider" in kept
+        assert await done(home, vendor, "config", action="show", key="provider") == "local"
+        await home.stop()
+        await home.start()
+        assert await done(home, vendor, "config", action="show", key="agent.language") == "zh"
+        assert '"en"' in await done(home, vendor, "config", action="reset", key="agent.language")
+        await home.stop()
+        (home.state / "overlay.toml").write_text('policy = "/tmp/evil.toml"\n')
+        await home.start()
+        status = await home.agentctl("status")
+        assert "policy: is no setting that agents may write" in status.out
+        assert await done(home, vendor, "config", action="show", key="policy") == "policy.toml"

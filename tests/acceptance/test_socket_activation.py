@@ -1,0 +1,77 @@
+"""systemd holds the socket and starts the daemon at the first call: by systemd's own systemd-socket-activate."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+
+import pytest
+
+from tests.acceptance.story import ROOT
+
+pytestmark = pytest.mark.skipif(
+    not shutil.which("systemd-socket-activate"), reason="needs systemd-socket-activate: apt-get install systemd"
+)
+
+
+@pytest.fixture
+async def activated(home, tmp_path):
+    """A home whose daemon is started by whoever calls first; gives the two sockets and the process."""
+    control, hooks = tmp_path / "c.sock", tmp_path / "h.sock"
+    # of its environment the tool hands on next to nothing
+    environment = [
+        word for name, value in (home.env | {"PYTHONPATH": str(ROOT)}).items() for word in ("-E", f"{name}={value}")
+    ]
+    process = await asyncio.create_subprocess_exec(
+        "systemd-socket-activate", "-l", str(control), "-l", str(hooks), "--fdname=control:hooks", *environment,
+        sys.executable, "-m", "daemon.main", *map(str, home._places),
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    while b"Listening on" not in (line := await process.stderr.readline()):
+        assert line, "systemd-socket-activate ended"
+    yield control, hooks, process
+    if process.returncode is None:
+        process.kill()
+    await process.communicate()
+
+
+async def call(home, socket_, *words):
+    """Run agentctl on the socket that systemd holds."""
+    return await home._run("daemon.control.cli", "--socket", socket_, *words)
+
+
+async def test_the_first_call_starts_the_daemon_and_is_answered(home, activated):
+    control, _, process = activated
+    home.routine("hello", '[trigger]\nwebhook = true\n[run]\nprompt = "Hi"\n[[deliver]]\nto = "log"\n')
+    told = await call(home, control, "status", "--json")
+    assert told.code == 0, told.err
+    assert (told.json["socket"], told.json["pid"]) == (str(control), process.pid)
+    assert (await call(home, control, "run", "hello")).code == 0
+
+
+async def test_a_webhook_that_comes_first_starts_it_too_and_is_not_lost(home, activated):
+    control, hooks, _ = activated
+    home.routine("hello", '[trigger]\nwebhook = true\n[run]\nprompt = "Hi"\n[[deliver]]\nto = "log"\n')
+    reader, writer = await asyncio.open_unix_connection(str(hooks))
+    body = b'{"from": "outside"}'
+    head = "POST /v1/hooks/hello HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    answer = await reader.readuntil(b"\r\n\r\n")
+    assert b" 202 " in answer.split(b"\r\n")[0], answer
+    writer.close()
+    runs = (await call(home, control, "runs", "hello", "--json")).json["items"]
+    assert [run["trigger"] for run in runs] == ["webhook"]
+
+
+async def test_the_sockets_are_systemds_and_stay_when_the_daemon_goes(home, activated):
+    control, hooks, process = activated
+    assert (await call(home, control, "status")).code == 0
+    process.send_signal(signal.SIGTERM)
+    out, _ = await process.communicate()
+    assert process.returncode == 0, json.dumps(out.decode())
+    assert control.is_socket() and hooks.is_socket(), "who comes next must find the door"
+    with socket.socket(socket.AF_UNIX) as late, pytest.raises(ConnectionRefusedError):
+        late.connect(os.fspath(control))  # nobody holds it any more here; under systemd the manager does

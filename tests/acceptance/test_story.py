@@ -1,0 +1,337 @@
+"""What a user lives through: the real daemon on a real socket, driven by agentctl."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.story import Vendor
+
+AGENT = """
+description = "Works"
+[run]
+mode = "agent"
+prompt = "Append one line."
+tools = ["shell"]
+timeout = "1m"
+[[deliver]]
+to = "file"
+path = "reports/{routine}.md"
+"""
+
+# `tee -a` counts its own runs: a line in the file for each
+POLICY = """
+version = 1
+[[rule]]
+tool = "shell"
+argv = ["echo"]
+effect = "allow"
+[[rule]]
+tool = "shell"
+argv = ["tee", "-a", "effects.txt"]
+effect = "allow"
+[[rule]]
+tool = "shell"
+argv = ["sleep", "600"]
+effect = "allow"
+[[rule]]
+tool = "finish"
+effect = "allow"
+"""
+
+EFFECT = {"tool_calls": [{"name": "shell", "arguments": {"command": "echo once | tee -a effects.txt"}}]}
+
+
+def config(vendor, extra=""):
+    return f"""
+provider = "local"
+[providers.local]
+kind = "open_source"
+base_url = "{vendor.url}/v1"
+model = "local"
+{extra}
+"""
+
+
+@pytest.fixture
+def working(home):
+    """A home with an agent that may append a line to a file."""
+    home.routine("work", AGENT)
+    home.write("policy.toml", POLICY)
+    return home
+
+
+def effects(home):
+    path = home.workspace / "effects.txt"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+async def test_a_newcomer_gets_a_real_report_of_this_machine(shipped):
+    await shipped.start()
+    assert "daily-report" in shipped.said
+    assert "heartbeat" in shipped.said
+    (first,) = (await shipped.agentctl("runs", "daily-report", "--json")).json["items"]
+    await shipped.until(first["id"], "run_ended")
+    ended = await shipped.agentctl("inspect", first["id"], "--json")
+    assert ended.json["status"] == "succeeded"
+    await shipped.logged("delivery.arrived", run=first["id"])
+    (report,) = (shipped.workspace / "reports" / "daily-report").glob("*.md")
+    assert os.uname().nodename in report.read_text()
+
+
+async def test_run_streams_its_steps_and_prints_the_report(shipped):
+    await shipped.start()
+    (first,) = (await shipped.agentctl("runs", "daily-report", "--json")).json["items"]
+    await shipped.until(first["id"], "run_ended")
+    ran = await shipped.agentctl("run", "daily-report")
+    assert ran.code == 0, ran.err
+    assert "sysinfo" in ran.err
+    assert "Disks" in ran.out
+    inspected = await shipped.agentctl("inspect", (await shipped.agentctl("runs", "--json")).json["items"][0]["id"])
+    assert inspected.code == 0
+    for word in ("daily-report", "sysinfo", "allow", "succeeded", "tokens"):
+        assert word in inspected.out, word
+
+
+async def test_the_list_shows_when_routines_run_next_and_how_they_went(shipped):
+    await shipped.start()
+    listed = await shipped.agentctl("list")
+    assert listed.code == 0
+    assert "daily-report" in listed.out
+    assert "heartbeat" in listed.out
+
+
+async def test_kill_9_after_a_side_effect_repeats_nothing_and_the_run_goes_on(working):
+    async with Vendor([EFFECT, {"text": "never arrives", "hang": True}, "The line is there."]) as vendor:
+        working.write("config.toml", config(vendor))
+        await working.start()
+        started = await working.agentctl("run", "work", "--detach")
+        await vendor.asked(2)
+        await working.kill()
+        await working.start()
+        run = started.out.strip()
+        event = await working.until(run, "run_ended")
+        assert (event["status"], event["report"]) == ("succeeded", "The line is there.")
+        assert effects(working) == ["once"]
+        assert len(vendor.requests) == 3
+        first, second, third = (request.body["messages"] for request in vendor.requests)
+        assert second == third, "the same conversation was sent again, byte for byte"
+        assert len(first) < len(second)
+
+
+async def test_kill_9_during_a_side_effect_is_reported_to_the_model_and_not_repeated(working):
+    slow = {"tool_calls": [{"name": "shell", "arguments": {"command": "echo once | tee -a effects.txt && sleep 600"}}]}
+    async with Vendor([slow, "I looked."]) as vendor:
+        working.write("config.toml", config(vendor))
+        await working.start()
+        run = (await working.agentctl("run", "work", "--detach")).out.strip()
+        await working.until(run, "tool_started")
+        await working.kill()
+        await working.start()
+        assert (await working.until(run, "run_ended"))["status"] == "succeeded"
+        told = vendor.requests[-1].body["messages"][-1]["content"]
+        assert "interrupted: outcome unknown; check before retrying" in told
+        assert len(effects(working)) <= 1
+
+
+async def test_sigterm_during_a_run_suspends_it_and_the_next_start_goes_on(working):
+    async with Vendor([EFFECT, {"text": "never arrives", "hang": True}, "Done."]) as vendor:
+        working.write("config.toml", config(vendor, '[daemon]\ngrace = "1s"\n'))
+        await working.start()
+        run = (await working.agentctl("run", "work", "--detach")).out.strip()
+        await vendor.asked(2)
+        assert await working.stop() == 0
+        await working.start()
+        assert (await working.until(run, "run_ended"))["report"] == "Done."
+        assert effects(working) == ["once"]
+
+
+async def test_ctrl_c_stops_the_daemon_cleanly(working):
+    async with Vendor([]) as vendor:
+        working.write("config.toml", config(vendor))
+        await working.start()
+        assert await working.stop(signal.SIGINT) == 0
+        assert "Traceback" not in working.complaints
+        assert not working.socket.exists()
+
+
+async def test_a_cancelled_run_is_cancelled_with_the_tool_it_ran(working):
+    slow = {"tool_calls": [{"name": "shell", "arguments": {"command": "sleep 600"}}]}
+    async with Vendor([slow]) as vendor:
+        working.write("config.toml", config(vendor))
+        await working.start()
+        run = (await working.agentctl("run", "work", "--detach")).out.strip()
+        await working.until(run, "tool_started")
+        assert (await working.agentctl("cancel", run)).code == 0
+        assert (await working.until(run, "run_ended"))["status"] == "cancelled"
+        logged = (await working.agentctl("logs", "--run", run, "--routine", "work", "--json")).out.splitlines()
+        assert any('"run.finished"' in line and '"cancelled"' in line for line in logged), "it is named on every line"
+        assert (await working.agentctl("list")).code == 0
+
+
+async def test_a_second_daemon_on_the_same_state_is_told_whose_it_is(shipped):
+    await shipped.start()
+    second = await shipped.agentd()
+    assert second.code == 75
+    assert str(shipped.process.pid) in second.err
+    assert second.err.count("\n") == 1
+
+
+async def test_once_hands_its_run_to_the_daemon_that_holds_the_state(home):
+    home.routine("hello", 'description = "Hi"\n[run]\nprompt = "Say hello."\n[[deliver]]\nto = "log"\n')
+    await home.start()
+    ran = await home.agentd("once", "hello")
+    assert ran.code == 0, ran.err
+    assert (await home.agentctl("runs", "hello", "--json")).json["items"][0]["status"] == "succeeded"
+
+
+async def test_once_runs_a_routine_without_a_daemon(home):
+    home.routine("hello", '[run]\nprompt = "Say hello."\n[[deliver]]\nto = "file"\npath = "hello.md"\n')
+    ran = await home.agentd("once", "hello")
+    assert ran.code == 0, ran.err
+    assert ran.out.strip()
+    assert (home.workspace / "hello.md").exists()
+
+
+async def test_once_of_a_routine_that_is_not_there_names_those_that_are(home):
+    ran = await home.agentd("once", "nothing")
+    assert ran.code == 4
+    assert "nothing" in ran.err
+
+
+async def test_every_fault_of_the_config_is_named_at_once_and_the_exit_code_keeps_systemd_from_trying_again(home):
+    home.write("config.toml", 'provder = "x"\n[agent]\nlanguage = "xx"\n')
+    ended = await home.agentd()
+    assert ended.code == 78
+    assert "provder" in ended.err
+    assert "provider" in ended.err
+    assert "agent.language" in ended.err
+
+
+async def test_a_missing_key_is_told_at_start_with_the_place_for_it(home):
+    home.write("config.toml", 'provider = "claude"\n[providers.claude]\nkind = "claude"\nmodel = "m"\n')
+    ended = await home.agentd()
+    assert ended.code == 78
+    assert "api_key_file" in ended.err
+
+
+async def test_one_broken_routine_is_listed_while_the_others_run(home):
+    home.routine("good", '[run]\nprompt = "Say hello."\n')
+    home.routine("bad", "[run\n")
+    await home.start()
+    listed = await home.agentctl("list", "--json")
+    assert {each["name"]: each["state"] for each in listed.json["items"]} == {"good": "on", "bad": "invalid"}
+    assert (await home.agentctl("run", "good")).code == 0
+    refused = await home.agentctl("run", "bad")
+    assert refused.code == 5
+
+
+async def test_an_edited_routine_is_taken_up_on_reload_and_a_bad_config_keeps_the_last_good_one(home):
+    home.routine("hello", '[run]\nprompt = "Say hello."\n')
+    await home.start()
+    home.routine("bye", '[run]\nprompt = "Say bye."\n')
+    assert (await home.agentctl("reload")).code == 0
+    assert "bye" in (await home.agentctl("list")).out
+    home.write("config.toml", "nonsense = 1\n")
+    assert (await home.agentctl("reload")).code == 5
+    assert "nonsense" in (await home.agentctl("status", "--json")).json["fault"]
+    assert (await home.agentctl("run", "bye")).code == 0
+
+
+async def test_a_key_appears_nowhere_that_is_kept_or_shown(working):
+    canary = "canary-7f3a9c51e2d84b60"
+    leak = {"tool_calls": [{"name": "shell", "arguments": {"command": f"echo {canary}"}}]}
+    async with Vendor([leak, f"The key is {canary}."]) as vendor:
+        working.write("config.toml", config(vendor, 'api_key_env = "CANARY"'))
+        working.env["CANARY"] = canary
+        await working.start()
+        ran = await working.agentctl("run", "work")
+        inspected = await working.agentctl(
+            "inspect", "--full", (await working.agentctl("runs", "--json")).json["items"][0]["id"]
+        )
+        await working.stop()
+        shown = ran.out + ran.err + inspected.out + working.said + working.complaints
+        assert canary not in shown
+        results = json.dumps([request.body["messages"][-1] for request in vendor.requests[1:]])
+        assert canary not in results
+        for path in working.state.rglob("*"):
+            if path.is_file():
+                assert canary.encode() not in path.read_bytes(), path
+
+
+async def test_an_idle_daemon_has_loaded_no_sdk(home):
+    home.routine("hello", '[trigger]\ncron = "0 5 * * *"\n[run]\nprompt = "Say hello."\n')
+    home.env["PYTHONPROFILEIMPORTTIME"] = "1"
+    await home.start()
+    await home.agentctl("list")
+    await home.stop()
+    loaded = {line.rpartition("|")[2].strip() for line in home.complaints.splitlines() if "|" in line}
+    assert "pydantic" in loaded
+    assert not loaded & {"openai", "anthropic", "httpx", "httpx2", "sqlmodel", "sqlalchemy", "_hashlib", "_ssl"}
+
+
+async def test_the_client_says_where_it_looked_when_nobody_is_there(home):
+    ended = await home.agentctl("list")
+    assert ended.code == 3
+    assert str(home.socket) in ended.err
+    assert "agentd" in ended.err
+
+
+LOOKING = """
+[run]
+prompt = "look"
+[[gather]]
+name = "who"
+tool = "shell"
+args = { command = "id -u" }
+"""
+MAY_LOOK = """
+version = 1
+[[rule]]
+tool = "shell"
+effect = "allow"
+profile = "read-only"
+argv = ["id"]
+"""
+
+
+async def test_status_inspect_and_the_record_tell_how_programs_were_confined(home):
+    home.write("policy.toml", MAY_LOOK)
+    home.routine("look", LOOKING)
+    await home.start()
+    done = await home.agentctl("run", "look", "--json")
+    run = (await home.agentctl("inspect", done.json["id"], "--json")).json
+    level = run["sandbox"]
+    assert level in ("bubblewrap", "landlock", "profiles")
+    assert (await home.agentctl("status", "--json")).json["sandbox"] == level
+    calls = [step["body"] for step in run["steps"] if step["kind"] == "call"]
+    assert calls[0].get("sandbox", level) == level
+    told = (await home.agentctl("inspect", done.json["id"])).out
+    assert level in told or "none on this machine" in told
+
+
+async def test_the_daemons_memory_and_environment_are_closed_to_others_of_its_user(home):
+    home.env["CANARY"] = "canary-in-the-environment"
+    await home.start()
+    about = Path(f"/proc/{home.process.pid}/environ").stat()
+    assert about.st_uid == 0  # the kernel's way of saying that nobody but root may look
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+async def test_a_daemon_of_roots_says_so_and_runs_no_program_as_root(home):
+    home.write("policy.toml", MAY_LOOK)
+    home.routine("look", LOOKING)
+    await home.start()
+    assert "this daemon is root's" in home.said
+    owner = home.workspace.stat().st_uid
+    assert owner != 0
+    done = await home.agentctl("run", "look", "--json")
+    steps = (await home.agentctl("inspect", done.json["id"], "--json")).json["steps"]
+    said = next(step["body"]["text"] for step in steps if step["kind"] == "result")
+    assert said.strip() == str(owner)
+    assert home.state.stat().st_mode & 0o777 == 0o711
+    others = [path for path in home.state.iterdir() if path.name != "workspace"]
+    assert not [path for path in others if path.stat().st_mode & 0o077]

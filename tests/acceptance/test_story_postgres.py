@@ -1,0 +1,78 @@
+"""The whole daemon with its journal and memory on a server: started, killed, resumed, asked, made to forget."""
+
+import re
+
+import pytest
+
+from tests.acceptance.story import Vendor
+from tests.acceptance.test_story import AGENT, EFFECT, POLICY, config, effects
+
+STORE = """
+[store]
+url = "{url}"
+"""
+
+
+async def test_a_daemon_on_a_server_is_killed_goes_on_and_knows_everything_again(home, postgres_url):
+    home.routine("work", AGENT.replace('mode = "agent"', 'mode = "agent"\nmemory = "recall+store"'))
+    home.write("policy.toml", POLICY)
+    async with Vendor([EFFECT, {"text": "never arrives", "hang": True}, "The walrus line is there."]) as vendor:
+        home.write("config.toml", config(vendor, STORE.format(url=postgres_url)))
+        await home.start()
+        run = (await home.agentctl("run", "work", "--detach")).out.strip()
+        await vendor.asked(2)
+        await home.kill()
+        await home.start()
+        event = await home.until(run, "run_ended")
+        assert (event["status"], event["report"]) == ("succeeded", "The walrus line is there.")
+        assert effects(home) == ["once"], (await home.agentctl("inspect", run)).out
+        assert vendor.requests[1].body["messages"] == vendor.requests[2].body["messages"], "nothing is asked anew"
+    await home.logged("delivery.arrived", run=run)
+    assert not (home.state / "agentd.db").exists()
+
+    listed = (await home.agentctl("list", "--json")).json
+    assert [each["name"] for each in listed["items"]] == ["work"]
+    inspected = await home.agentctl("inspect", run)
+    assert "tee -a effects.txt" in inspected.out
+    assert "succeeded" in inspected.out
+    assert "postgresql://" in (await home.agentctl("memory", "show", "agentd:database")).out
+    assert "walrus" in (await home.agentctl("memory", "search", "where is the walrus?")).out
+    assert "each follows from the one before it" in (await home.agentctl("audit", "--verify")).out
+
+    forgotten = await home.agentctl("memory", "forget", "--run", run, "--yes")
+    assert forgotten.code == 0, forgotten.err
+    assert "walrus" not in (await home.agentctl("memory", "search", "walrus")).out
+    assert "walrus" not in (await home.agentctl("inspect", run)).out
+    assert await home.stop() == 0
+    assert "Traceback" not in home.complaints
+
+
+@pytest.mark.timeout(180)
+async def test_what_is_on_a_server_is_looked_at_without_a_daemon(home, postgres_url):
+    home.routine("work", AGENT)
+    home.write("policy.toml", POLICY)
+    async with Vendor([EFFECT, "The walrus line is there."]) as vendor:
+        home.write("config.toml", config(vendor, STORE.format(url=postgres_url)))
+        ended = await home.agentd("once", "work")
+        assert ended.code == 0, ended.err
+    run = re.search(r"\b01[0-9A-Z]{24}\b", (home.state / "logs" / "agentd.jsonl").read_text())[0]
+    replayed = await home.agentd("replay", run)
+    assert (replayed.code, "identical" in replayed.out) == (0, True), replayed.err
+    compared = await home.agentd("policy", "backtest", "policy.toml")
+    assert "1 of 1 call in 1 run since 30d: no difference" in compared.out, compared.err
+    assert '"tee"' in (await home.agentd("policy", "suggest", "work")).out
+
+
+async def test_a_daemon_says_what_is_wrong_with_the_server(home):
+    pytest.importorskip("psycopg", reason="needs the extra postgres: pip install -e '.[postgres]'")
+    home.write("config.toml", '[store]\nurl = "postgresql://me@127.0.0.1:1/agentd"\n')
+    ended = await home.agentd()
+    assert ended.code == 78
+    assert "127.0.0.1:1/agentd" in ended.err
+
+
+async def test_a_backup_of_a_server_is_its_own_affair(home):
+    home.write("config.toml", '[store]\nurl = "postgresql://me@127.0.0.1:1/agentd"\n')
+    ended = await home.agentd("backup", "copy.db")
+    assert ended.code == 5
+    assert "pg_dump" in ended.err

@@ -1,0 +1,80 @@
+"""A routine is tried, trusted, run, played again and kept as a case: with the real daemon and the real agentctl."""
+
+from tests.acceptance.story import Home
+
+CONFIG = """
+provider = "fake"
+[providers.fake]
+kind = "scripted"
+replies = [REPLIES]
+"""
+REPLIES = """
+  { text = "I look.", tool_calls = [{ name = "file_read", arguments = { path = "notes.txt" } }] },
+  { text = "I keep it.", tool_calls = [{ name = "file_write", arguments = { path = "list.md", content = "milk" } }] },
+  "Buy milk.",
+"""
+POLICY = """
+version = 1
+[[rule]]
+tool = "file_read"
+effect = "allow"
+[[rule]]
+tool = "file_write"
+effect = "allow"
+[routine.shop]
+tainted_tools = ["file_write"]
+"""
+ROUTINE = """
+[run]
+mode = "agent"
+prompt = "What is to be bought?"
+tools = ["file_read", "file_write"]
+rehearse_first = true
+"""
+
+
+async def test_tried_trusted_played_again_and_kept(home: Home, tmp_path) -> None:
+    home.write("config.toml", CONFIG.replace("REPLIES", REPLIES * 3))
+    home.write("policy.toml", POLICY)
+    home.routine("shop", ROUTINE)
+    home.workspace.mkdir(parents=True, mode=0o700)
+    home.state.chmod(0o700)
+    (home.workspace / "notes.txt").write_text("milk\n")
+    (home.workspace / "notes.txt").chmod(0o644)
+    await home.start()
+
+    refused = await home.agentctl("run", "shop")
+    assert (refused.code, "agentctl rehearse shop" in refused.err) == (5, True)
+    assert "shop is held back until a rehearsal was approved" in (await home.agentctl("list")).out
+    assert "held back" in (await home.agentctl("why", "shop")).out
+    tried = await home.agentctl("rehearse", "shop")
+    assert tried.code == 0, tried.err
+    assert "would write list.md (4 bytes), a new file" in tried.out
+    assert "nothing was written, sent or started" in tried.out
+    assert not (home.workspace / "list.md").exists()
+    rehearsal = tried.out.split("--approve ")[1].strip()
+    assert "as it was rehearsed" in (await home.agentctl("rehearse", "--approve", rehearsal)).out
+
+    assert (await home.agentctl("run", "shop")).out == "Buy milk.\n"
+    assert (home.workspace / "list.md").read_text() == "milk"
+    (run,) = (await home.agentctl("--json", "runs", "shop")).json["items"]
+    same = await home.agentctl("replay", run["id"])
+    assert (same.code, same.out.startswith("identical: shop run")) == (0, True), same.err
+    (home.folder / "strict.toml").write_text('version = 1\n[[rule]]\ntool = "file_read"\neffect = "allow"\n')
+    other = await home.agentctl("replay", run["id"], "--policy", "strict.toml")
+    assert (other.code, "→ deny by default" in other.out) == (1, True), other.err
+    assert (await home.agentctl("replay", "nothere")).code == 4
+
+    case = tmp_path / "case"
+    kept = await home.agentctl("freeze", run["id"], case)
+    assert kept.code == 0, kept.err
+    assert (await home.agentctl("freeze", run["id"], case)).code == 5  # a folder with something in it is left alone
+    await home.stop()
+    assert (await home.agentctl("replay", case)).code == 0
+    (case / "report.md").write_text("Buy beer.")
+    damaged = await home.agentctl("replay", case)
+    assert (damaged.code, "report.md was changed" in damaged.err) == (1, True)
+    offline = await home.agentd("replay", run["id"])
+    assert (offline.code, offline.out.startswith("identical")) == (0, True), offline.err
+    unasked = await home.agentctl("replay", run["id"], "--model", "fake")
+    assert (unasked.code, "no daemon answers" in unasked.err) == (3, True)

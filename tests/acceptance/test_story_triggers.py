@@ -1,0 +1,337 @@
+"""What starts runs besides the clock, as a user lives through it: real daemon, real files, real sockets, kill -9."""
+
+import json
+import os
+import stat
+from datetime import UTC, datetime
+
+import pytest
+from standardwebhooks import Webhook
+
+from daemon.places import hooks_beside
+from tests.acceptance.story import Vendor
+from tests.control.house import ask
+
+INBOX = """
+[trigger]
+watch = ["inbox/*.csv"]
+settle = "0.3s"
+[run]
+prompt = "What landed?"
+[[gather]]
+name = "content"
+tool = "file_read"
+args = { path = "{path}" }
+"""
+POLICY = 'version = 1\n[[rule]]\ntool = "file_read"\neffect = "allow"\n'
+SAY = '[run]\nprompt = "Say hello."\n'
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+def model(vendor):
+    return f"""
+provider = "local"
+[providers.local]
+kind = "open_source"
+base_url = "{vendor.url}/v1"
+model = "local"
+"""
+
+
+@pytest.fixture
+def watching(home):
+    """A home with a routine for its inbox."""
+    home.routine("inbox", INBOX)
+    home.write("policy.toml", POLICY)
+    (home.workspace / "inbox").mkdir(parents=True)
+    return home
+
+
+async def runs(home, name):
+    return (await home.agentctl("runs", name, "--json")).json["items"]
+
+
+async def inspected(home, run):
+    return (await home.agentctl("inspect", run, "--json")).json
+
+
+async def post(home, name, body=b"{}", **headers):
+    sent = {key.replace("_", "-"): value for key, value in headers.items()}
+    return await ask(hooks_beside(home.socket), "POST", f"/v1/hooks/{name}", body, sent)
+
+
+def signature(body, message="m-1", secret=SECRET):
+    now = datetime.now(UTC)
+    signed = Webhook(secret).sign(message, now, body.decode())
+    return {"webhook_id": message, "webhook_timestamp": str(int(now.timestamp())), "webhook_signature": signed}
+
+
+# --- files
+
+
+async def test_what_lands_in_the_inbox_is_reported_without_a_model(shipped):
+    await shipped.start()
+    assert "when a file lands in inbox/*" in shipped.said
+    inbox = shipped.workspace / "inbox"
+    inbox.mkdir()
+    (inbox / "bill.txt").write_text("Pay 12 euros to Ada.")
+    (inbox / "photo.jpg").write_bytes(b"\xff\xd8\0\0")
+    (inbox / "server.key").write_text("-----BEGIN PRIVATE KEY-----")
+    (finished,) = await shipped.logged("run.finished", routine="inbox-watch")
+    assert finished["status"] == "succeeded"
+    await shipped.logged("delivery.arrived", routine="inbox-watch")
+    (report,) = (shipped.workspace / "reports" / "inbox-watch").glob("*.md")
+    text = report.read_text()
+    assert "Pay 12 euros to Ada." in text
+    assert "photo.jpg is a binary file" in text
+    assert "server.key" in text and "BEGIN PRIVATE KEY" not in text
+    told = await shipped.agentctl("inspect", finished["run"])
+    assert "Input" in told.out and "inbox/bill.txt" in told.out
+    told = await inspected(shipped, finished["run"])
+    assert told["input"] == {"paths": ["inbox/bill.txt", "inbox/photo.jpg", "inbox/server.key"]}
+    by_hand = await shipped.agentctl("run", "inbox-watch")
+    assert by_hand.code == 0 and "bill.txt" in by_hand.out
+
+
+async def test_what_came_while_nobody_was_there_is_found_at_start_and_each_version_runs_once(watching):
+    await watching.start()
+    await watching.stop()
+    file = watching.workspace / "inbox" / "a.csv"
+    file.write_text("one")
+    for _ in range(2):
+        await watching.start()
+        await watching.logged("run.finished", routine="inbox")
+        await watching.kill()
+    await watching.start()
+    file.write_text("another")
+    await watching.logged("run.finished", 2, routine="inbox")
+    first, second = reversed(await runs(watching, "inbox"))
+    assert first["trigger"] == "watch"
+    assert [(await inspected(watching, run["id"]))["input"] for run in (first, second)] == [
+        {"paths": ["inbox/a.csv"]}
+    ] * 2
+
+
+async def test_kill_9_while_files_are_handled_goes_on_with_the_same_run(watching):
+    async with Vendor([{"text": "never arrives", "hang": True}, "One file."]) as vendor:
+        watching.write("config.toml", model(vendor))
+        await watching.start()
+        (watching.workspace / "inbox" / "a.csv").write_text("one")
+        await vendor.asked(1)
+        await watching.kill()
+        await watching.start()
+        await watching.logged("run.finished", routine="inbox")
+        (run,) = await runs(watching, "inbox")
+        assert (run["status"], run["headline"]) == ("succeeded", "One file.")
+        first, second = (request.body["messages"] for request in vendor.requests)
+        assert first == second
+        assert "inbox/a.csv" in first[-1]["content"]
+
+
+async def test_no_link_leads_a_run_out_of_the_workspace(watching, tmp_path):
+    (tmp_path / "secret.csv").write_text("secret")
+    inbox = watching.workspace / "inbox"
+    (inbox / "link.csv").symlink_to(tmp_path / "secret.csv")
+    (inbox / "plain.csv").write_text("plain")
+    await watching.start()
+    (finished,) = await watching.logged("run.finished", routine="inbox")
+    told = await inspected(watching, finished["run"])
+    assert told["input"] == {"paths": ["inbox/plain.csv"]}
+    assert "secret" not in json.dumps(told)
+
+
+# --- chains
+
+
+async def test_a_chain_survives_kill_9_and_its_end_is_told_to_the_next(home):
+    home.routine("backup", '[run]\nprompt = "Back up."\n')
+    home.routine("report", '[trigger]\nafter = ["backup"]\n[run]\nprompt = "Report."\n')
+    turns = [
+        {"text": "All is backed up.", "when": "Back up."},
+        {"text": "never arrives", "hang": True, "when": "Report."},
+        {"text": "It went well.", "when": "Report."},
+    ]
+    async with Vendor(turns) as vendor:
+        home.write("config.toml", model(vendor))
+        await home.start()
+        assert "after backup succeeded" in home.said
+        assert (await home.agentctl("run", "backup")).code == 0
+        await vendor.asked(2)
+        await home.kill()
+        await home.start()
+        await home.logged("run.finished", routine="report")
+        (parent,), (child,) = await runs(home, "backup"), await runs(home, "report")
+        assert (child["trigger"], child["headline"]) == ("after", "It went well.")
+        told = await inspected(home, child["id"])
+        assert (told["event"], told["input"]["report"]) == (parent["id"], "All is backed up.")
+        assert "All is backed up." in vendor.requests[-1].body["messages"][-1]["content"]
+
+
+async def test_a_circle_is_refused_with_its_picture_while_the_others_run(home):
+    home.routine("a", '[trigger]\nafter = ["b"]\n[run]\nprompt = "x"\n')
+    home.routine("b", '[trigger]\nafter = ["a"]\n[run]\nprompt = "x"\n')
+    home.routine("c", SAY)
+    await home.start()
+    assert "goes round in a circle: a → b → a" in home.said
+    listed = (await home.agentctl("list", "--json")).json["items"]
+    assert {each["name"]: each["state"] for each in listed} == {"a": "invalid", "b": "invalid", "c": "on"}
+
+
+# --- webhooks
+
+
+async def test_a_webhook_starts_one_run_per_message_also_after_kill_9(home):
+    home.routine("door", '[trigger]\nwebhook = true\n[run]\nprompt = "Who is there?"\n')
+    await home.start()
+    assert str(hooks_beside(home.socket)) in home.said
+    assert stat.S_IMODE(hooks_beside(home.socket).stat().st_mode) == 0o660
+    answer = await post(home, "door", b'{"who": "Ada"}', webhook_id="m-1")
+    assert answer.status == 202
+    run = json.loads(answer.raw)["run"]
+    await home.logged("run.finished", run=run)
+    await home.kill()
+    await home.start()
+    again = await post(home, "door", b'{"who": "Ada"}', webhook_id="m-1")
+    assert (again.status, json.loads(again.raw)["run"]) == (202, run)
+    told = await inspected(home, run)
+    assert (told["trigger"], told["input"]) == ("webhook", {"who": "Ada"})
+    assert "Ada" in told["report"]
+    assert len(await runs(home, "door")) == 1
+    assert (await post(home, "other")).status == 404
+    assert await home.stop() == 0
+    assert not hooks_beside(home.socket).exists()
+
+
+async def test_with_a_secret_only_what_is_signed_gets_through_and_the_secret_may_change(home):
+    home.routine("door", '[trigger]\nwebhook = true\n[run]\nprompt = "x"\n')
+    home.write("config.toml", '[hooks]\nsecret_file = "hooks.secret"\n')
+    home.write("hooks.secret", SECRET)
+    await home.start()
+    assert (await post(home, "door")).status == 401
+    assert (await post(home, "door", **signature(b"{}"))).status == 202
+    other = "whsec_" + "b" * 40
+    home.write("hooks.secret", other)
+    assert (await home.agentctl("reload")).code == 0
+    assert (await post(home, "door", **signature(b"{}"))).status == 401
+    assert (await post(home, "door", **signature(b"{}", secret=other))).status == 202
+    assert SECRET not in (home.state / "logs" / "agentd.jsonl").read_text()
+
+
+async def test_a_secret_that_others_could_read_stops_the_daemon_with_the_way_out(home):
+    home.write("config.toml", '[hooks]\nsecret_file = "hooks.secret"\n')
+    home.write("hooks.secret", SECRET)
+    (home.folder / "hooks.secret").chmod(0o644)
+    ended = await home.agentd()
+    assert ended.code == 78
+    assert "hooks.secret_file" in ended.err and "chmod 600" in ended.err
+
+
+async def test_the_first_webhook_of_a_running_daemon_opens_the_socket(home):
+    home.routine("hello", SAY)
+    await home.start()
+    assert not hooks_beside(home.socket).exists()
+    home.routine("door", '[trigger]\nwebhook = true\n[run]\nprompt = "x"\n')
+    assert (await home.agentctl("reload")).code == 0
+    assert (await post(home, "door")).status == 202
+
+
+# --- machines
+
+
+async def test_a_routine_of_another_machine_is_listed_with_the_reason(home):
+    home.routine("far", '[trigger]\nevery = "1s"\nmachines = ["box-*"]\n[run]\nprompt = "x"\n')
+    await home.start()
+    (listed,) = (await home.agentctl("list", "--json")).json["items"]
+    assert (listed["state"], listed["next"], listed["last"]) == ("elsewhere", None, None)
+    assert f"not on this machine: {os.uname().nodename} is none of box-*" in listed["words"]
+    assert "not on this machine" in (await home.agentctl("list")).out
+    assert "not on this machine" in home.said
+
+
+# --- hot reload
+
+
+async def test_editing_renaming_and_deleting_a_file_does_not_touch_its_run(home):
+    home.routine("work", '[run]\nprompt = "The old task."\n')
+    home.routine("other", '[run]\nprompt = "The other task."\n')
+    held = [{"text": f"Done {n}.", "when": task, "together": 2} for n, task in enumerate(["The old", "The other"])]
+    async with Vendor([*held, "New."]) as vendor:
+        home.write("config.toml", model(vendor))
+        await home.start()
+        run = (await home.agentctl("run", "work", "--detach")).out.strip()
+        await vendor.asked(1)
+        home.routine("work", '[run]\nprompt = "The new task."\n')
+        await home.logged("definitions.reloaded", changed=["work"])
+        (home.folder / "routines" / "work.toml").rename(home.folder / "routines" / "moved.toml")
+        await home.logged("definitions.reloaded", removed=["work"], added=["moved"])
+        (home.folder / "routines" / "moved.toml").unlink()
+        await home.logged("definitions.reloaded", removed=["moved"])
+        assert [each["name"] for each in (await home.agentctl("list", "--json")).json["items"]] == ["other"]
+        assert (await home.agentctl("run", "other")).code == 0
+        event = await home.until(run, "run_ended")
+        assert (event["status"], event["report"]) == ("succeeded", "Done 0.")
+        assert "The old task." in vendor.requests[0].body["messages"][-1]["content"]
+        assert (await inspected(home, run))["goal"] == "The old task."
+        assert [each["id"] for each in await runs(home, "work")] == [run]
+        gone = await home.agentctl("run", "work")
+        assert gone.code == 4
+        home.routine("work", '[run]\nprompt = "Back again."\n')
+        await home.logged("definitions.reloaded", added=["work"])
+        assert (await home.agentctl("run", "work")).code == 0
+        assert "Back again." in vendor.requests[-1].body["messages"][-1]["content"]
+
+
+async def test_kill_9_after_an_edit_goes_on_with_what_the_run_began_with(home):
+    home.routine("work", '[run]\nprompt = "The old task."\n')
+    async with Vendor([{"text": "never arrives", "hang": True}, "Done."]) as vendor:
+        home.write("config.toml", model(vendor))
+        await home.start()
+        run = (await home.agentctl("run", "work", "--detach")).out.strip()
+        await vendor.asked(1)
+        (home.folder / "routines" / "work.toml").unlink()
+        await home.logged("definitions.reloaded", removed=["work"])
+        await home.kill()
+        await home.start()
+        await home.until(run, "run_ended")
+        assert (await inspected(home, run))["report"] == "Done."
+        assert "The old task." in vendor.requests[-1].body["messages"][-1]["content"]
+
+
+async def test_a_folder_of_routines_that_cannot_be_read_changes_nothing_and_is_told(home):
+    home.routine("hello", '[trigger]\nevery = "1h"\n[run]\nprompt = "Say hello."\n')
+    home.routine("broken", "nope = 1\n")
+    await home.start()
+    assert [line["level"] for line in await home.logged("routine.invalid")] == ["warning"] * 2
+    folder = home.folder / "routines"
+    folder.rename(home.folder / "gone")
+    folder.write_text("not a folder")
+    reloaded = await home.agentctl("reload")
+    assert reloaded.code != 0
+    assert "the folder of routines cannot be read: Not a directory" in reloaded.err
+    assert "the folder of routines cannot be read" in (await home.agentctl("status")).out
+    assert (await home.agentctl("run", "hello")).code == 0
+    folder.unlink()
+    (home.folder / "gone" / "broken.toml").unlink()
+    (home.folder / "gone").rename(folder)
+    assert (await home.agentctl("reload")).code == 0
+    assert "cannot be read" not in (await home.agentctl("status")).out
+
+
+async def test_an_invalid_edit_keeps_the_last_good_routine_and_says_so_in_the_list(home):
+    home.routine("hello", '[trigger]\nevery = "1h"\n[run]\nprompt = "Say hello."\n')
+    await home.start()
+    home.routine("hello", '[trigger]\nevry = "1h"\n[run]\nprompt = "Say goodbye."\n')
+    await home.logged("routine.invalid")
+    (listed,) = (await home.agentctl("list", "--json")).json["items"]
+    assert (listed["state"], listed["words"]) == ("on", "every hour")
+    assert 'did you mean "every"?' in listed["faults"][0]["text"]
+    assert 'did you mean "every"?' in (await home.agentctl("list")).out
+    assert "1 on; 1 of them by what the file said before it broke" in (await home.agentctl("status")).out
+    ran = await home.agentctl("run", "hello")
+    assert ran.code == 0
+    (run,) = await runs(home, "hello")
+    assert (await inspected(home, run["id"]))["goal"] == "Say hello."
+    home.routine("hello", '[trigger]\nevery = "2h"\n[run]\nprompt = "Say goodbye."\n')
+    await home.logged("definitions.reloaded", changed=["hello"])
+    (listed,) = (await home.agentctl("list", "--json")).json["items"]
+    assert (listed["words"], listed["faults"]) == ("every 2 hours", [])

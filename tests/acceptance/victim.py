@@ -1,0 +1,155 @@
+"""A process that starts the engine on a state folder and is killed at each of its writes in turn.
+
+`python -m tests.acceptance.victim FOLDER` prints a line of JSON for each death, right before the commit of a write or
+right after it: how the process ended, and what the ledger tells once somebody has started again. Each life is a fork,
+so that the imports are paid for once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from daemon.engine import RoutineEngine
+from daemon.models import Run
+from daemon.routines import Loaded
+from daemon.store.database import Database, Work
+from daemon.store.journal import Journal
+from tests.clockwork import HALF_HOURLY, Bell, at, routine
+
+BEFORE, AFTER = "2026-01-01T08:00", "2026-01-04T13:00"  # an outage of three days
+
+
+class Doomed(Database):
+    """Dies at the write it was told."""
+
+    fatal = -1
+    where = ""
+    writes = 0
+
+    def submit(self, work: Work[Any], *, durable: bool = False, lazily: bool = False) -> asyncio.Future[Any]:
+        number, self.writes = self.writes, self.writes + 1
+        if number != self.fatal:
+            return super().submit(work, durable=durable, lazily=lazily)
+        if self.where == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        committed = super().submit(work, durable=durable, lazily=lazily)
+        committed.add_done_callback(lambda _: os.kill(os.getpid(), signal.SIGKILL))
+        return committed
+
+
+class Fixed:
+    """A clock that stands still."""
+
+    def __init__(self, moment: datetime) -> None:
+        self._moment = moment
+
+    def now(self) -> datetime:
+        return self._moment
+
+
+ROUTINES = (
+    routine("daily"),
+    routine("pulse", HALF_HOURLY),
+    routine("never", {"cron": "0 9 * * *", "catch_up": "none"}),
+    routine("starting", {"on_start": True}),
+    routine("paused", HALF_HOURLY),
+)
+
+
+def forked(life: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Live in a process of its own; return how many writes there were, or -9."""
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.write(tell, str(asyncio.run(life())).encode())
+        os._exit(0)
+    os.close(tell)
+    _, status = os.waitpid(child, 0)
+    said = os.read(told, 100)
+    os.close(told)
+    return int(said) if said else os.waitstatus_to_exitcode(status)
+
+
+async def life(folder: Path, moment: str, number: int, where: str) -> int:
+    """Start the engine, pause a routine and stop; die at the write of that number; return how many there were."""
+    clock = Fixed(at(moment))
+    database = await Doomed.open(folder / "agentd.db")
+    assert isinstance(database, Doomed)
+    database.fatal, database.where = number, where
+
+    async def submit(run: Run) -> None:
+        """Leave it queued: whoever starts next finds it there."""
+
+    async def cancel(run_id: str) -> None:
+        raise NotImplementedError(run_id)
+
+    engine = RoutineEngine(
+        journal=Journal(database, clock=clock.now),
+        submit=submit,
+        cancel=cancel,
+        clock=clock,
+        zone="UTC",
+        timer=Bell(),
+        machine="box",
+    )
+    await engine.start(Loaded(routines={each.name: each for each in ROUTINES}))
+    if not engine.states["paused"].paused:
+        await engine.pause("paused", until=datetime(2026, 1, 2, 12, tzinfo=UTC))
+    await engine.stop()
+    writes = database.writes
+    await database.close()
+    return writes
+
+
+def started(folder: Path, moment: str, number: int = -1, where: str = "") -> int:
+    """Start the engine in a process of its own; return how many writes it made, or -9."""
+    return forked(lambda: life(folder, moment, number, where))
+
+
+async def ledger(folder: Path) -> dict[str, list[str]]:
+    """Return what the ledger tells of each routine, in words."""
+    database = await Database.open(folder / "agentd.db")
+    journal = Journal(database, clock=lambda: at(AFTER))
+    told = {}
+    for name in (each.name for each in ROUTINES):
+        rows = reversed(await journal.slots(name))
+        told[name] = [f"{row.first:%d %H:%M}-{row.last:%d %H:%M} x{row.count} {row.outcome}" for row in rows]
+    runs = await journal.runs(limit=1000)
+    assert len({(run.routine, run.slot, run.event) for run in runs}) == len(runs), "a slot ran twice"
+    assert len(runs) == len(await journal.active())
+    await database.close()
+    return told
+
+
+def main(folder: Path) -> None:
+    before = folder / "before the outage"
+    before.mkdir()
+    assert started(before, BEFORE) >= 0
+
+    def outage(number: int = -1, where: str = "") -> int:
+        """Be down for three days, die there as told, and start again; return how many writes there were, or -9."""
+        home = shutil.copytree(before, folder / f"{number} {where}")
+        came_to = started(home, AFTER, number, where)
+        assert started(home, AFTER) >= 0
+        told = {"number": number, "where": where, "ended": came_to, "ledger": asyncio.run(ledger(home))}
+        sys.stdout.write(json.dumps(told) + "\n")
+        shutil.rmtree(home)
+        return came_to
+
+    for number in range(outage()):
+        for where in ("before", "after"):
+            outage(number, where)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
