@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -18,7 +19,7 @@ from daemon.almanac import schedule_of
 from daemon.app import App
 from daemon.control.server import Server
 from daemon.due import may_resume
-from daemon.errors import DaemonError
+from daemon.errors import DaemonError, StoreFull
 from daemon.models import Json, Run, Status, new_id
 from daemon.notify import Notifier
 from daemon.recollection import retention_of
@@ -71,7 +72,8 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         zone = zone_bell(reloads.ring, env=app.place.env)
         loop.add_signal_handler(signal.SIGHUP, reloads.ring)
         notifier.send("READY=1", f"STATUS={len(app.engine.routines)} routines")
-        background.append(tasks.create_task(_by_and_by(app), name="by and by"))
+        by_and_by = _do_when_possible("by and by", partial(_by_and_by, app))
+        background.append(tasks.create_task(by_and_by, name="by and by"))
         if app.fleet:
             app.fleet.take_from(loaded.routines.values(), app.engine.almanac.may_live_here)
         await announce(app)
@@ -94,7 +96,13 @@ async def _join(app: App, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
     """Begin to send reports; of daemons on one database, whoever leads does that."""
     if not app.shared:
         return [tasks.create_task(app.outbox.run(), name="outbox")]
-    fleet = await app.join("daemon", lambda: [("outbox", app.outbox.run()), *_keeping(app)])
+    fleet = await app.join(
+        "daemon",
+        lambda: [
+            ("outbox", app.outbox.run()),
+            *((name, _do_when_possible(name, begin)) for name, begin in _keeping(app)),
+        ],
+    )
     return [tasks.create_task(each, name=name) for name, each in fleet.work()]
 
 
@@ -163,42 +171,62 @@ def _reload_of(app: App, notifier: Notifier) -> Callable[[], Awaitable[None]]:
 async def _by_and_by(app: App) -> None:
     """Do what can wait until everything is ready, and go on with it for as long as we live."""
     await asyncio.sleep(_BREATH)
+    chores = list(_chores(app))  # imports what they are made of: that may fail before the first has begun, not after
     async with asyncio.TaskGroup() as tasks:
-        for name, work in _chores(app):
-            tasks.create_task(work, name=name)
+        for name, begin in chores:
+            tasks.create_task(_do_when_possible(name, begin), name=name)
+
+
+async def _do_when_possible(name: str, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Do a chore, and again from its beginning after what the machine had no room for: files, processes, the disk."""
+    was_logged = False
+    while True:
+        try:
+            await begin()
+        except (OSError, StoreFull) as error:
+            if not was_logged:
+                log.warning("chore.put_off", chore=name, detail=str(error), seconds=_AGAIN)
+            was_logged = True
+            await asyncio.sleep(_AGAIN)
+        else:
+            return
 
 
 # Seconds: whoever waited for READY asks something now, and is answered before we keep both processors busy.
 _BREATH = 0.1
 
 
-def _chores(app: App) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-    yield "rest of the house", _complete(app)
+Chore = tuple[str, Callable[[], Coroutine[Any, Any, None]]]
+"""A name, and what begins the work."""
+
+
+def _chores(app: App) -> Iterator[Chore]:
+    yield "rest of the house", partial(_complete, app)
     if app.shared:
-        yield "meanings", _know_meanings(app)
+        yield "meanings", partial(_know_meanings, app)
     else:
         yield from _keeping(app)
     if app.config.memory.mirror:
         from daemon.mirror import Mirror
 
         workspace = app.config.workspace_path(app.place.state)
-        yield "memory mirror", Mirror(app.memory, workspace, app.journal, clock=app.clock.now).run()
-    yield "sandbox", app.ladder.climb()
-    yield "doctor", _examine(app)
+        yield "memory mirror", Mirror(app.memory, workspace, app.journal, clock=app.clock.now).run
+    yield "sandbox", app.ladder.climb
+    yield "doctor", partial(_examine, app)
 
 
-def _keeping(app: App) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+def _keeping(app: App) -> Iterator[Chore]:
     """Yield how the house is kept; of daemons that share a database, one does it."""
     from daemon.digest import Digest
     from daemon.memory.keeper import Keeper
 
     keeper = Keeper(app.memory, clock=app.clock.now, retention=lambda: retention_of(app.config))
-    yield "memory keeper", keeper.run()
-    yield "journal upkeep", upkeep_of(app).run()
+    yield "memory keeper", keeper.run
+    yield "journal upkeep", upkeep_of(app).run
     digest = Digest(
         app.journal, now=app.clock.now, zone=lambda: app.zone, config=lambda: app.config.digest, wake=app.outbox.wake
     )
-    yield "digest", digest.run()
+    yield "digest", digest.run
 
 
 async def _complete(app: App) -> None:

@@ -6,6 +6,10 @@ Rooms log by `structlog.get_logger()`; event names are `room.past_tense` (`run.f
 `routine` and `slot` are bound once, in `run.py`, by `structlog.contextvars.bound_contextvars`. What libraries say
 through the standard `logging` goes the same way, from `warning` up.
 
+A line that somebody else can cause as often as they like is logged with `counted=`, a text that is equal for lines of
+one kind. Of these one a minute is written, and how often there was one meanwhile stands in the next (`repeated`). All
+lines of libraries are counted.
+
 structlog is imported by `configure` only: `agentctl logs` reads the lines (`pretty`) without it.
 """
 
@@ -14,8 +18,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 import threading
+import time
 import traceback
 from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any
@@ -24,7 +30,7 @@ from daemon.errors import ConfigError, Fault
 from daemon.journald import SOCKET, Journald, connected
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableMapping
+    from collections.abc import Callable, Mapping, MutableMapping
     from pathlib import Path
 
     from daemon.redact import Secrets
@@ -33,6 +39,9 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 # A line takes some 200 bytes: 10 MB hold about 8,000 runs.
 MAX_BYTES = 10_000_000
 KEEP = 5
+# Seconds in which one counted line of a kind is written, and how many kinds are told apart.
+COUNTED_FOR = 60.0
+MOST_KINDS = 500
 
 _COLOURS = {
     "debug": "\x1b[2m",
@@ -44,6 +53,7 @@ _COLOURS = {
 _DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 # What a whole run has in common.
 _BOUND = ("routine", "run", "slot")
+_NUMBER = re.compile(r"0x[0-9a-f]+|[0-9]+")
 # Said at the front of a line, or not worth a field of their own.
 _HEAD = frozenset({"at", "level", "event", "exception"})
 
@@ -58,6 +68,7 @@ def configure(
     keep: int = KEEP,
     env: Mapping[str, str] | None = None,
     journal: str = SOCKET,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> None:
     """Send all logs of this process to `file` and, with `console`, to stderr; may be called again to change that.
 
@@ -74,6 +85,7 @@ def configure(
         file=_RotatedFile(file, max_bytes=max_bytes, keep=keep) if file else None,
         console=sys.stderr if console else None,
         journal=Journald(journal, redact=secrets.redact) if console and connected(sys.stderr, env or {}) else None,
+        repeats=RepeatedLines(monotonic),
     )
     structlog.configure(
         processors=[structlog.contextvars.merge_contextvars, _record],
@@ -164,6 +176,8 @@ def _record(
         if key in event:
             record[key] = event.pop(key)
     found = event.pop("exc_info", None)
+    if "counted" in event:  # by `_Output`, within its event
+        event["counted"] = f"{record['event']} {event['counted']}"
     record.update(event)
     if found is not None:
         error = sys.exc_info()[1] if found is True else found[1] if isinstance(found, tuple) else found
@@ -176,18 +190,74 @@ def _traceback(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)).rstrip()
 
 
+class RepeatedLines:
+    """Which counted lines are written: the first of its kind, and a minute later what came meanwhile, as one."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._kinds: dict[str, tuple[float, int, dict[str, Any]]] = {}
+        """By kind: when its minute is over, how many lines were not written in it, and the last of these."""
+        self._lock = threading.Lock()
+
+    def is_new(self, kind: str, record: dict[str, Any]) -> bool:
+        """Return whether a line is the first of its kind in this minute, and count it if not."""
+        with self._lock:
+            if kind not in self._kinds and len(self._kinds) >= MOST_KINDS:
+                kind = ""
+            if kind in self._kinds:
+                end, count, _ = self._kinds[kind]
+                self._kinds[kind] = (end, count + 1, record)
+                return False
+            self._kinds[kind] = (self._monotonic() + COUNTED_FOR, 0, record)
+            return True
+
+    def pop(self, *, everything: bool = False) -> list[dict[str, Any]]:
+        """Return a line for each kind whose minute is over and that was repeated in it; another minute begins then."""
+        if not self._kinds:
+            return []
+        with self._lock:
+            now, lines = self._monotonic(), []
+            over = [kind for kind, (end, _, _) in self._kinds.items() if everything or now >= end]
+            for kind in over:
+                _, count, record = self._kinds.pop(kind)
+                if count:
+                    lines.append({**record, "repeated": count})
+                    self._kinds[kind] = (now + COUNTED_FOR, 0, record)
+        return lines
+
+
 class _Output:
     """Where records go, whatever thread they come from."""
 
     def __init__(
-        self, secrets: Secrets, *, file: _RotatedFile | None, console: IO[str] | None, journal: Journald | None = None
+        self,
+        secrets: Secrets,
+        *,
+        file: _RotatedFile | None,
+        console: IO[str] | None,
+        journal: Journald | None,
+        repeats: RepeatedLines,
     ) -> None:
         self._secrets, self._file, self._console, self._journal = secrets, file, console, journal
+        self._repeats = repeats
         self._colour = console is not None and wants_colour(console)
         self._encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
         self._lock = threading.Lock()
 
     def write(self, record: dict[str, Any]) -> None:
+        """Write a record, after what is due of those that were only counted; or only count it."""
+        for repeated in self._repeats.pop():
+            self._write(repeated)
+        kind = record.pop("counted", None)
+        if kind is None or self._repeats.is_new(kind, record):
+            self._write(record)
+
+    def flush(self) -> None:
+        """Write what was only counted so far."""
+        for repeated in self._repeats.pop(everything=True):
+            self._write(repeated)
+
+    def _write(self, record: dict[str, Any]) -> None:
         if self._file is not None:
             line = self._secrets.redact(self._encode(record))
             with self._lock:
@@ -204,6 +274,7 @@ class _Output:
     debug = info = warning = warn = error = critical = fatal = exception = log = write
 
     def close(self) -> None:
+        self.flush()
         if self._file is not None:
             self._file.close()
         if self._journal is not None:
@@ -288,13 +359,27 @@ class _FromLibraries(logging.Handler):
         super().__init__(level)
         self.output = output
 
+    def flush(self) -> None:
+        """Write what was only counted so far; `logging` asks for it when the process ends."""
+        self.output.flush()
+
     def emit(self, record: logging.LogRecord) -> None:
+        message, place = record.getMessage(), ""
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            frames = traceback.extract_tb(error.__traceback__, limit=-1)
+            place = (
+                f"{type(error).__qualname__} {frames[0].filename}:{frames[0].lineno}" if frames else repr(type(error))
+            )
+        # asyncio puts objects with their numbers and addresses into its messages, one to a line
+        first = _NUMBER.sub("#", message.partition("\n")[0])
         event: dict[str, Any] = {
             "at": _iso(datetime.fromtimestamp(record.created, UTC)),
             "level": record.levelname.lower(),
             "event": "library.spoke",
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": message,
+            "counted": f"{record.name} {record.levelname} {first} {place}",
         }
         if record.exc_info and record.exc_info[1] is not None:
             event["exception"] = _traceback(record.exc_info[1])

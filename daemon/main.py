@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -258,6 +259,19 @@ def _place(options: Options, *, console: bool) -> Place:
     )
 
 
+def _raise_descriptor_limit() -> None:
+    """Let this process open as many files as the hard limit allows.
+
+    The soft limit of 1024 that most systems set is for programs that call select(2); those that tools start get a limit
+    of their own (`daemon.sandbox`).
+    """
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS takes no "unlimited" here, and has a soft limit that does
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def serve(options: Options) -> int:
     """Start the daemon and stay until SIGTERM or Ctrl-C."""
     # The start makes next to no garbage, and looking for it takes a tenth of the time.
@@ -272,6 +286,7 @@ def serve(options: Options) -> int:
     from daemon.banner import banner
 
     count_no_memory()
+    _raise_descriptor_limit()
 
     async def announce(app: App) -> None:
         try:
@@ -313,6 +328,7 @@ def worker(options: Options) -> int:
     from daemon.errors import Fault
 
     count_no_memory()
+    _raise_descriptor_limit()
     place = _place(options, console=True)
     if place.config.executor.kind == "local":
         file, problem = os.fspath(place.config.file), "a worker needs a queue that daemons put runs into"
@@ -537,7 +553,8 @@ def _say(text: str) -> None:
 
 
 def _say_no_more() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError):  # no descriptor is left: then it is the next words that fail
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(error: DaemonError) -> int:

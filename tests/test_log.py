@@ -115,6 +115,95 @@ def test_libraries_are_heard_from_warning_up(file: Path) -> None:
     assert (record["event"], record["logger"], record["message"]) == ("library.spoke", "apscheduler", "job x missed")
 
 
+class HandMovedClock:
+    """Seconds that pass when the test says so."""
+
+    seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock(file: Path, secrets: Secrets) -> HandMovedClock:
+    """The clock by which repeated lines are counted into `file`."""
+    clock = HandMovedClock()
+    configure(level="info", console=False, file=file, secrets=secrets, monotonic=clock)
+    return clock
+
+
+def fail(message: str, *arguments: object) -> None:
+    """Log an error of a library with its traceback, always from this place."""
+    try:
+        raise OSError(24, "Too many open files")
+    except OSError:
+        logging.getLogger("asyncio").exception(message, *arguments)
+
+
+def test_what_a_library_repeats_is_written_once_a_minute_and_counted(file: Path, clock: HandMovedClock) -> None:
+    for number in range(1000):
+        fail(f"socket.accept() out of system resource\nsocket: <TransportSocket fd={number}>")
+    clock.seconds += 59
+    structlog.get_logger().info("tick")
+    first, tick = records(file)
+    assert first["message"].endswith("fd=0>") and first["exception"].endswith("[Errno 24] Too many open files")
+    assert "repeated" not in first and "counted" not in first and tick["event"] == "tick"
+    clock.seconds += 2
+    structlog.get_logger().info("tick")
+    _, _, again, _ = records(file)
+    assert (again["event"], again["repeated"], again["message"][-7:]) == ("library.spoke", 999, "fd=999>")
+    fail("socket.accept() out of system resource\nsocket: <TransportSocket fd=1>")
+    assert len(records(file)) == 4, "a line with a count begins a minute, too"
+    clock.seconds += 61
+    structlog.get_logger().info("tick")
+    assert [record.get("repeated") for record in records(file)[4:]] == [1, None]
+    clock.seconds += 61
+    fail("socket.accept() out of system resource")
+    assert "repeated" not in records(file)[-1], "what has stopped for a minute and comes again is new"
+
+
+def test_what_was_only_counted_is_written_when_the_process_ends(file: Path, clock: HandMovedClock) -> None:
+    for _ in range(3):
+        logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+    logging.shutdown()
+    assert [record.get("repeated") for record in records(file)] == [None, 2]
+    logging.shutdown()
+    assert len(records(file)) == 2
+
+
+def test_different_lines_of_libraries_are_all_written(file: Path, clock: HandMovedClock) -> None:
+    for name in ("asyncio", "uvicorn.error"):
+        logging.getLogger(name).warning("first")
+        logging.getLogger(name).warning("second")
+        logging.getLogger(name).error("second")
+    for text in ("1", "x"):
+        try:
+            int(text) / 0
+        except (ValueError, ZeroDivisionError):
+            logging.getLogger("asyncio").exception("second")
+    assert len(records(file)) == 8
+
+
+def test_lines_of_ever_new_kinds_are_counted_together_at_last(file: Path, clock: HandMovedClock) -> None:
+    for number in range(1000):
+        letters = f"{number:09b}".translate({48: "a", 49: "b"})
+        logging.getLogger("asyncio").warning(letters)
+    assert len(records(file)) <= 501
+    clock.seconds += 61
+    structlog.get_logger().info("tick")
+    assert records(file)[-2]["repeated"] == 1000 - (len(records(file)) - 2)
+
+
+def test_a_line_of_ours_is_counted_where_it_says_so(file: Path, clock: HandMovedClock) -> None:
+    for _ in range(5):
+        for listener in ("a.sock", "b.sock"):
+            structlog.get_logger().warning("listener.full", counted=listener, listener=listener)
+    assert [record["listener"] for record in records(file)] == ["a.sock", "b.sock"]
+    clock.seconds += 61
+    structlog.get_logger().info("tick")
+    assert [record.get("repeated") for record in records(file)] == [None, None, 4, 4, None]
+
+
 def test_the_file_is_for_its_owner_alone(file: Path) -> None:
     structlog.get_logger().info("a")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -166,11 +166,16 @@ async def _body(request: Request) -> dict[str, Any]:
 
 async def raw_body(request: Request) -> bytes:
     """Return the bytes of a request's body, if they are not too many."""
+    from starlette.requests import ClientDisconnect
+
     raw = b""
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > LONGEST_BODY:
-            raise BadRequest(f"the body is over {LONGEST_BODY} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    try:
+        async for chunk in request.stream():
+            raw += chunk
+            if len(raw) > LONGEST_BODY:
+                raise BadRequest(f"the body is over {LONGEST_BODY} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    except ClientDisconnect:  # nobody reads the answer, but it is no mistake of ours that would be logged
+        raise BadRequest("the connection ended before the body was complete") from None
     return raw
 
 

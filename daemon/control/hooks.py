@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from daemon.control.binding import as_json, raw_body
+from daemon.control.connections import ConnectionLimits
 from daemon.control.door import open_door
 from daemon.control.guest import Listener
 from daemon.control.problems import BadRequest, of_bad_request, of_daemon_error, of_http_error, of_our_fault, problem
@@ -57,7 +58,7 @@ def application(hooks: Hooks) -> Starlette:
         try:
             message = _message_id(request.headers, raw, hooks.secret())
         except WebhookVerificationError as error:
-            log.warning("webhook.unsigned", routine=name, reason=str(error))
+            log.warning("webhook.unsigned", counted=str(error), routine=name, reason=str(error))
             return problem(HTTPStatus.UNAUTHORIZED, f"the signature does not hold: {error}", "signature")
         body = as_json(raw)
         if _is_deeper(body, DEEPEST):
@@ -117,6 +118,13 @@ class HookServer(Listener):
     """
 
     def __init__(
-        self, hooks: Hooks, path: Path, env: Mapping[str, str] | None = None, *, group: int | None = None
+        self,
+        hooks: Hooks,
+        path: Path,
+        env: Mapping[str, str] | None = None,
+        *,
+        group: int | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
-        super().__init__(application(hooks), open_door(path, env or {}, name="hooks", group=group), hooks.version)
+        door = open_door(path, env or {}, name="hooks", group=group)
+        super().__init__(application(hooks), door, hooks.version, limits=limits)

@@ -10,8 +10,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from daemon.control.connections import ConnectionLimits
 from daemon.control.door import Door
 from daemon.control.guest import Listener
 from daemon.control.hooks import Hooks
@@ -63,11 +63,19 @@ def metrics_route(surface: Surface) -> Route:
 class PublicServer(Listener):
     """The TCP port of `[listen]`."""
 
-    def __init__(self, address: str, surface: Surface, *, metrics: bool, hooks: Hooks | None) -> None:
+    def __init__(
+        self,
+        address: str,
+        surface: Surface,
+        *,
+        metrics: bool,
+        hooks: Hooks | None,
+        limits: ConnectionLimits | None = None,
+    ) -> None:
         app = hooks_application(hooks) if hooks else Starlette()
         if metrics:
             app.router.routes.append(metrics_route(surface))
-        super().__init__(app, _door(address), surface.version, protocol=H11Protocol)
+        super().__init__(app, _door(address), surface.version, limits=limits)
 
 
 def _door(address: str) -> Door:

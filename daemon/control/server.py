@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from daemon.control.binding import endpoint
+from daemon.control.connections import ConnectionLimits
 from daemon.control.door import open_door
 from daemon.control.guest import Listener
 from daemon.control.openapi import streams
@@ -134,9 +135,16 @@ class Server(Listener):
     """
 
     def __init__(
-        self, surface: Surface, socket: Path, env: Mapping[str, str] | None = None, *, group: int | None = None
+        self,
+        surface: Surface,
+        socket: Path,
+        env: Mapping[str, str] | None = None,
+        *,
+        group: int | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
-        super().__init__(application(surface), open_door(socket, env or {}, group=group), surface.version)
+        door = open_door(socket, env or {}, group=group)
+        super().__init__(application(surface), door, surface.version, limits=limits)
         self._events = surface.events
 
     def stop(self) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import sqlite3
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -69,11 +70,17 @@ def look(config: Config | None, state: Path, env: Mapping[str, str], *, root: Pa
         user_unit=ours,
         lingers=(root / "var/lib/systemd/linger" / user).exists(),
         user=user,
-        open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        open_files=_most_open_files(),
         targets=tuple(_targets(config, env)) if config else (),
         verdict=_verdict(state / "agentd.db"),
         server=server.look(config, env),
     )
+
+
+def _most_open_files() -> int:
+    """Return the hard limit: agentd raises the soft one to it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
 def _targets(config: Config, env: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

@@ -68,6 +68,8 @@ class Home:
         self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), "TZ": "Europe/Berlin", "PYTHONPATH": str(ROOT)}
         self.process = None
         self.said = ""
+        self.descriptors = None
+        """How many files the daemon may have open, where a test wants few."""
 
     def write(self, name, text):
         path = self.folder / name
@@ -107,7 +109,9 @@ class Home:
         return Ended(process.returncode, out.decode(), err.decode())
 
     async def _spawn(self, module, *arguments):
+        limited = ("sh", "-c", f'ulimit -n {self.descriptors}; exec "$@"', "sh") if self.descriptors else ()
         return await asyncio.create_subprocess_exec(
+            *(limited if module == "daemon.main" else ()),
             sys.executable,
             "-m",
             module,

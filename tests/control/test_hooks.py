@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import stat
 from collections.abc import AsyncIterator, Mapping
@@ -12,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from standardwebhooks import Webhook
 
 from daemon.control.hooks import Hooks, HookServer
 from daemon.errors import ConfigError, NotFound, Refused, SocketBusy
+from daemon.log import _FromLibraries, configure
 from daemon.models import Run
 from daemon.redact import Secrets
 from tests.control.house import Answer, ask
@@ -202,6 +205,23 @@ async def test_a_signature_that_does_not_hold_starts_nothing(desk: Desk, kind: s
     answer = await desk.post(headers=forged()[kind])
     assert (answer.status, json.loads(answer.raw)["code"]) == (401, "signature")
     assert desk.office.started == {}
+
+
+async def test_whoever_cannot_sign_does_not_fill_the_log(desk: Desk, tmp_path: Path) -> None:
+    desk.office.secret = SECRET
+    log = tmp_path / "log.jsonl"
+    configure(level="info", console=False, file=log, secrets=Secrets())
+    try:
+        for number in range(20):
+            assert (await desk.post(name=f"door{number}")).status == 401
+        assert [json.loads(line)["event"] for line in log.read_text().splitlines()] == ["webhook.unsigned"]
+    finally:
+        configure(level="info", console=False, file=None, secrets=Secrets())  # writes what was only counted
+        structlog.reset_defaults()
+        root = logging.getLogger()
+        for handler in [handler for handler in root.handlers if isinstance(handler, _FromLibraries)]:
+            root.removeHandler(handler)
+    assert json.loads(log.read_text().splitlines()[-1])["repeated"] == 19
 
 
 async def test_a_signed_body_that_is_no_text_is_refused_as_such(desk: Desk) -> None:

@@ -1,0 +1,110 @@
+"""Connections that say nothing take nothing from a daemon: not its life, its log, its runs or its other clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import socket
+
+import pytest
+
+from tests.control.house import ask, parse
+
+DESCRIPTORS = 256
+CLIENTS = 400  # on each of three listeners
+
+pytestmark = pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit(2) (Linux)")
+
+
+@pytest.fixture
+def room():
+    """Room for as many sockets in the test itself."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 3 * CLIENTS + 500
+    if soft < wanted:
+        if hard < wanted:
+            pytest.skip(f"needs {wanted} open files: ulimit -n {wanted}")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def connect(addresses):
+    """Open connections to each address and say nothing."""
+    opened = []
+    for address in addresses:
+        family = socket.AF_INET if isinstance(address, tuple) else socket.AF_UNIX
+        for _ in range(CLIENTS):
+            connection = socket.socket(family)
+            opened.append(connection)
+            connection.settimeout(30)
+            connection.connect(address)
+    return opened
+
+
+async def test_a_daemon_with_few_descriptors_goes_on_as_before(home, room, record_property):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    home.descriptors = DESCRIPTORS
+    home.routine("often", '[trigger]\nevery = "2s"\n[run]\nprompt = "Hi"\n')
+    home.routine("door", '[trigger]\nwebhook = true\n[run]\nprompt = "Hi"\n')
+    home.write("config.toml", f'[listen]\naddress = "127.0.0.1:{port}"\n')
+    await home.start()
+    hooks = home.socket.with_name("agentd-hooks.sock")
+    silent = await asyncio.to_thread(connect, [str(hooks), ("127.0.0.1", port), str(home.socket)])
+    try:
+        # all at once, while the connections are held
+        assert (await home.agentctl("status")).code == 0
+        assert (await ask(hooks, "POST", "/v1/hooks/door", b"{}")).status == 202
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert parse(await reader.read()).status == 200
+        writer.close()
+        await writer.wait_closed()
+        # ten seconds after its start it looks at itself, for which it opens pipes
+        [looked] = await home.logged("doctor.looked")
+        assert looked["checks"] > 0
+        await home.logged("run.finished", 3, routine="often", status="succeeded")
+        assert (await home.agentctl("status")).code == 0
+    finally:
+        for connection in silent:
+            connection.close()
+    record_property("log lines", len(home.log_lines()))
+    spoke = [line for line in home.log_lines() if line["event"] == "library.spoke"]
+    assert spoke == []
+    full = [line for line in home.log_lines() if line["event"] == "listener.full"]
+    assert len([line for line in full if "repeated" not in line]) == 3, "one for each listener"
+    assert len(full) <= 6
+    assert await home.stop() == 0
+
+
+async def test_a_daemon_without_any_descriptor_goes_on_when_there_is_one(home):
+    await home.start()
+    _, hard = resource.prlimit(home.process.pid, resource.RLIMIT_NOFILE)
+    # fewer than it has open already: each attempt to open one more fails from now on
+    resource.prlimit(home.process.pid, resource.RLIMIT_NOFILE, (3, hard))
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(home.socket))
+        client.sendall(b"GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        await home.logged("library.spoke", logger="asyncio")
+        # what it does once it is up, such as to look at itself, cannot be done now
+        [put_off] = await home.logged("chore.put_off")
+        assert "Too many open files" in put_off["detail"]
+        resource.prlimit(home.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
+        client.settimeout(30)
+        assert (await asyncio.to_thread(client.recv, 12)) == b"HTTP/1.1 200"
+    assert (await home.agentctl("status")).code == 0
+    await home.logged("doctor.looked")
+    assert len([line for line in home.log_lines() if "socket.accept()" in json.dumps(line)]) == 1
+    assert await home.stop() == 0
+
+
+async def test_the_soft_limit_on_open_files_is_raised_to_the_hard_one(home):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 500), hard))
+    try:
+        await home.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert resource.prlimit(home.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
