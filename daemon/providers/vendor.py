@@ -110,7 +110,7 @@ class VendorProvider(LLMProvider):
         self._timeout, self._stall = Patience(timeout), Patience(stall)
         self._temperature, self._max_tokens = temperature, max_tokens
         self.max_answer = max_answer_mb * 1_000_000
-        """Bytes that are read of one answer at most, whatever it answers: packed and unpacked, of a stream in total."""
+        """Bytes that are read of one answer at most, packed and unpacked; of a stream, of one event."""
         self._slots = asyncio.Semaphore(max_concurrency) if max_concurrency else nullcontext()
         self._tools: dict[int, tuple[Sequence[Json], bytes]] = {}
         self._said: set[str] = set()
@@ -198,7 +198,7 @@ class VendorProvider(LLMProvider):
                         response = await _in_thread_if_large(len(content), lambda: self._read(answer, question))
                         yield Chunk(delta=response.content, thinking=response.reasoning)
                     else:
-                        pieces, reader = self.wire.pieces(), Reader()
+                        pieces, reader = self.wire.pieces(), Reader(self.max_answer)
                         with _unsure_from_here():
                             async for chunk in self._chunks(incoming, reader, pieces):
                                 yield chunk
@@ -368,14 +368,17 @@ class VendorProvider(LLMProvider):
 
     async def _chunks(self, incoming: Incoming, reader: Reader, pieces: Pieces) -> AsyncIterator[Chunk]:
         """Yield what can be shown of a streamed answer, until its end."""
-        async with aclosing(self._patiently(incoming)) as body:
-            async for piece in body:
-                for event in reader.feed(piece):
-                    if event.data != _DONE and (chunk := await self._taken(event, incoming, pieces)):
-                        yield chunk
-                    if event.data == _DONE or pieces.ended:
-                        await _drained(body)
-                        return
+        try:
+            async with aclosing(self._patiently(incoming)) as body:
+                async for piece in body:
+                    for event in reader.feed(piece):
+                        if event.data != _DONE and (chunk := await self._taken(event, incoming, pieces)):
+                            yield chunk
+                        if event.data == _DONE or pieces.ended:
+                            await _drained(body)
+                            return
+        except BodyTooLarge as error:
+            raise self._broken(error) from error
         for event in reader.end():
             if event.data != _DONE and (chunk := await self._taken(event, incoming, pieces)):
                 yield chunk
@@ -554,7 +557,7 @@ def _listed(given: Json) -> Listed:
 
 async def _drained(body: AsyncIterator[bytes]) -> None:
     """Read what follows the end of an answer, which is nothing: a connection read to its end can be used again."""
-    with suppress(Transport, TimeoutError):
+    with suppress(Transport, AnswerTooLarge, TimeoutError):
         async with asyncio.timeout(1.0):
             async for _ in body:
                 pass
