@@ -182,7 +182,7 @@ class ProviderConfig(Table):
     max_tokens: int | None = Field(default=None, ge=1)
     """The longest answer, in tokens."""
     max_answer_mb: int = Field(default=16, ge=1, le=1000)
-    """Megabytes that are read of one answer, unpacked, or four times as many of a stream; a larger one fails for good."""
+    """Megabytes that are read of one answer, unpacked (of a stream four times as many); a larger one fails for good."""
     price: PriceConfig | None = None
     """What the model costs, where that is not known or you pay another price; 0 for one of your own."""
     replies: Items[str | JsonTable] = ()
