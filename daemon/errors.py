@@ -21,6 +21,7 @@ DaemonError
         ├── NoQuota        no balance, spend limit reached
         ├── BadRequest     the vendor refused the request's form
         ├── ContextOverflow the conversation is longer than the model takes
+        ├── AnswerTooLarge the answer is larger than what is read of one
         └── ModelRefused   the model or its filter declined
 """
 
@@ -175,6 +176,10 @@ class BadRequest(Fatal):
 
 class ContextOverflow(Fatal):
     """The conversation is longer than the model takes."""
+
+
+class AnswerTooLarge(Fatal):
+    """The vendor's answer is larger than what is read of one; asked again, it would cost the same again."""
 
 
 class ModelRefused(Fatal):

@@ -9,10 +9,15 @@ alike. Keys are texts: of `None` as a key the two make different ones.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
+# Of an answer: some 130,000 numbers are what an embedder says to a batch of texts.
+MOST_VALUES = 250_000
+# What neither begins a value nor a string.
+_NO_MARKS = bytes(set(range(256)) - set(b',[{"'))
 # Made once: json.dumps makes one per call.
 _readable = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _escaped = json.JSONEncoder(separators=(",", ":")).encode
@@ -40,6 +45,21 @@ def read(text: bytes) -> Any:
         return from_json(text, cache_strings="keys")
     except ValueError:
         return json.loads(text)
+
+
+def read_foreign(text: bytes) -> Any:
+    """Return what JSON from outside says, however long it is.
+
+    Raises ValueError where it holds more than MOST_VALUES values, else what `read` raises. Parsers hold Python's lock
+    until they are done: a long text takes them a moment, millions of small values take seconds in which nothing else
+    runs, and twenty times the memory of the text.
+    """
+    if sum(map(text.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        # counted again without what stands in strings
+        marks = text.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_MARKS)
+        if len(re.sub(rb'"[^"]*"', b"", marks)) > MOST_VALUES:
+            raise ValueError(f"more than {MOST_VALUES:,} values")
+    return read(text)
 
 
 def _kept(value: Any) -> bytes:

@@ -18,7 +18,7 @@ HOUSE = Path(__file__).parents[1] / "daemon"
 # From the ground up. A room imports rooms of lower floors only, so rooms of one floor are blind to each other.
 FLOORS = (
     "values jsontext",
-    "models errors facts places beneath bell clock crontab imports journald neutral notify redact",
+    "models errors facts places beneath bell clock crontab http_body imports journald neutral notify redact",
     "novelty",
     "definitions errands events forecast log metrics phrases schedule shipped store timer",
     "config due reload watching",

@@ -181,6 +181,8 @@ class ProviderConfig(Table):
     """Sent only where the model takes it."""
     max_tokens: int | None = Field(default=None, ge=1)
     """The longest answer, in tokens."""
+    max_answer_mb: int = Field(default=16, ge=1, le=1000)
+    """Megabytes that are read of one answer, unpacked (of a stream four times as many); a larger one fails for good."""
     price: PriceConfig | None = None
     """What the model costs, where that is not known or you pay another price; 0 for one of your own."""
     replies: Items[str | JsonTable] = ()

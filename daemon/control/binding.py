@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
@@ -184,11 +185,22 @@ def as_json(raw: bytes) -> Any:
     if not raw.strip():
         return {}
     try:
-        return json.loads(raw, parse_constant=_no_number)
+        return json.loads(raw, parse_constant=_no_number, parse_float=_read_float)
     except json.JSONDecodeError as error:
         raise BadRequest(f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
-    except (UnicodeDecodeError, RecursionError):
+    except RecursionError:
+        raise BadRequest("the body is not JSON that can be read: it is nested too deeply") from None
+    except UnicodeDecodeError:
         raise BadRequest("the body is not JSON in UTF-8") from None
+    except ValueError:  # Python reads no number of more than 4,300 digits
+        raise BadRequest("the body is not JSON that can be read: a number in it has too many digits") from None
+
+
+def _read_float(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise BadRequest(f"the body is not JSON that can be read: {text:.40} is larger than any number")
+    return number
 
 
 def _no_number(name: str) -> None:

@@ -31,6 +31,7 @@ FRESH = 5.0  # seconds after an answer for which a server is taken to be there w
 PING = 5.0  # seconds that it is given to say so
 SAID = 500  # characters of its complaints that are told
 START = 30.0  # seconds that a server is given to come up and to say what it offers
+MAX_ANSWER = 16_000_000  # bytes of an answer over HTTP, unpacked; of a stream, the SDK bounds each event
 MOST_PAGES = 100  # of a list of tools: one that never ends must not hold a run up
 
 
@@ -152,6 +153,8 @@ class Server:
             from mcp.client.stdio import stdio_client
             from mcp.client.streamable_http import streamable_http_client
             from mcp.shared._httpx_utils import create_mcp_http_client
+
+            from daemon.providers.transport import limit_body
         except ImportError:
             raise ToolFailed("MCP servers need `pip install agentd-routines[mcp]`") from None
         logging.getLogger("mcp").setLevel(logging.CRITICAL)  # what it has to say comes to us as errors
@@ -163,6 +166,13 @@ class Server:
             return Client(stdio_client(parameters, errlog=said.stream))
         headers = {"Authorization": f"Bearer {self._secret}"} if self._secret else None
         client = create_mcp_http_client(headers=headers)
+
+        async def limit_answer(response: Any) -> None:
+            # a stream lasts as long as its server is of use
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                limit_body(response, MAX_ANSWER)
+
+        client.event_hooks = {"response": [limit_answer]}
         stack.push_async_callback(client.aclose)
         return Client(streamable_http_client(str(config.url), http_client=client))
 

@@ -41,6 +41,7 @@ def create_provider(
     stall: float | None = None,
     temperature: float | None = None,
     max_tokens: int | None = None,
+    max_answer_mb: int | None = None,
     capabilities: Mapping[str, Any] | None = None,
     max_concurrency: int | None = None,
     replies: Any = None,

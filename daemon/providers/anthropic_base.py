@@ -48,7 +48,7 @@ class AnthropicBaseProvider(SdkProvider):
             base_url=self.base_url,
             max_retries=0,
             timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT),
-            http_client=client_to(self.base_url, usual=DefaultAsyncHttpxClient),
+            http_client=client_to(self.base_url, limit=self.max_answer, usual=DefaultAsyncHttpxClient),
             open_telemetry=False,
         )
         client._custom_headers = {}  # what ANTHROPIC_CUSTOM_HEADERS put there would win over ours

@@ -10,19 +10,19 @@ from __future__ import annotations
 import asyncio
 import select
 import ssl
-import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
+from daemon.http_body import limited, read_limited
 from daemon.providers.http1 import Answer, Malformed
 
 # Like httpx and browsers: where a name has several addresses, the next one is tried beside a silent one.
 _HAPPY_EYEBALLS = 0.25
 # What stands in an address as it is; everything else is encoded.
 _SAFE = "!#$%&'()*+,/:;=?@[]~"
-_PACKED = ("gzip", "x-gzip", "deflate")
-_EITHER = zlib.MAX_WBITS | 32  # gzip's form or zlib's, whichever it is
+# Bytes of a body that may wait for whoever reads it; then the server has to wait.
+_MOST_UNTAKEN = 256 * 1024
 
 
 class Unreachable(OSError):
@@ -82,28 +82,16 @@ class Reply:
         self._wire, self.answer = wire, wire.answer
         self.status, self.headers = self.answer.status, self.answer.headers
 
-    async def read(self) -> bytes:
-        """Wait for all of the body, and be done with it; raises BrokenOff."""
-        while not self.answer.complete:
-            await self._wire.more()
-        body = self.answer.take()
+    async def read(self, limit: int) -> bytes:
+        """Wait for all of the body, and be done with it; raises BrokenOff, and what `http_body.limited` raises."""
+        body = await read_limited(self.raw(), self.headers, limit)
         if not self.answer.reusable:
             self._wire.close()
-        return self._unpacked(body) if self._is_packed else body
+        return body
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes; raises BrokenOff."""
-        if not self._is_packed:
-            async for piece in self.raw():
-                yield piece
-            return
-        unpacker = zlib.decompressobj(_EITHER)
-        try:
-            async for piece in self.raw():
-                yield unpacker.decompress(piece)
-            yield unpacker.flush()
-        except zlib.error as error:
-            raise BrokenOff(f"the answer says it is packed, and cannot be unpacked: {error}") from error
+    def pieces(self, limit: int) -> AsyncGenerator[bytes, None]:
+        """Yield the body as it comes; raises BrokenOff, and what `http_body.limited` raises."""
+        return limited(self.raw(), self.headers, limit)
 
     async def raw(self) -> AsyncIterator[bytes]:
         """Yield the body as it came; raises BrokenOff."""
@@ -119,19 +107,6 @@ class Reply:
         """Be done with it: what is still to come would be taken for the answer to the next request."""
         if not self.answer.reusable:
             self._wire.close()
-
-    @property
-    def _is_packed(self) -> bool:
-        coding = self.headers.get("content-encoding")
-        # some servers name a character set there: what is no packing is passed over
-        return coding is not None and coding.strip().lower() in _PACKED
-
-    @staticmethod
-    def _unpacked(body: bytes) -> bytes:
-        try:
-            return zlib.decompress(body, _EITHER)
-        except zlib.error as error:
-            raise BrokenOff(f"the answer says it is packed, and cannot be unpacked: {error}") from error
 
 
 class Direct:
@@ -184,7 +159,7 @@ class _Wire(asyncio.Protocol):
         self.answer = Answer()
         self._transport: asyncio.Transport | None = None
         self._unread = select.poll()
-        self._fresh, self._lost = True, False
+        self._fresh, self._lost, self._paused = True, False, False
         self._fault: Exception | None = None
         self._waiting: asyncio.Future[None] | None = None
 
@@ -198,18 +173,25 @@ class _Wire(asyncio.Protocol):
     def send(self, request: bytes) -> None:
         assert self._transport  # noqa: S101  connected
         self.answer, self._fresh = Answer(), False
+        self._resume()
         self._transport.write(request)
 
     async def more(self) -> None:
         """Wait until more of the answer has come, or its end; raises BrokenOff."""
         if self._fault is not None:
             raise BrokenOff(str(self._fault) or type(self._fault).__name__) from self._fault
+        self._resume()
         self._waiting = asyncio.get_running_loop().create_future()
         await self._waiting
 
     def close(self) -> None:
         if self._transport:
             self._transport.close()
+
+    def _resume(self) -> None:
+        if self._paused and self._transport:
+            self._paused = False
+            self._transport.resume_reading()
 
     # --- what asyncio calls ---
 
@@ -224,6 +206,9 @@ class _Wire(asyncio.Protocol):
         except Malformed as error:
             self._fault = error
             self.close()
+        if self.answer.untaken > _MOST_UNTAKEN and self._transport and not self._transport.is_closing():
+            self._paused = True
+            self._transport.pause_reading()
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:

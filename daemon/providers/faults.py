@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from daemon import jsontext
 from daemon.errors import (
     BadKey,
     BadRequest,
@@ -96,6 +97,8 @@ _SAYINGS: Mapping[type[ProviderError], str] = {
     ModelRefused: "the vendor's filter turned the request away",
 }
 _LONGEST = 300
+# Characters of a body that are looked at to say in a few words what it is.
+_BEGINNING = 10_000
 
 
 def from_response(status: int, headers: Mapping[str, str], content: bytes, *, provider: str) -> ProviderError:
@@ -106,7 +109,7 @@ def from_response(status: int, headers: Mapping[str, str], content: bytes, *, pr
         kind = _STATUSES.get(status) or _by_status(status)
     if kind is BadRequest and _TOO_LONG.search(message):
         kind = ContextOverflow
-    said = " ".join(message.split())[:_LONGEST] or "without a word"
+    said = " ".join(message[:_BEGINNING].split())[:_LONGEST] or "without a word"
     text = f"{_SAYINGS[kind]} ({status}{''.join(f' {code}' for code in codes[:1])}): {said}"
     if kind is BadKey:
         text += f"; check the key of [providers.{provider}]"
@@ -127,7 +130,7 @@ def _by_status(status: int) -> type[ProviderError]:
 def _read(content: bytes) -> tuple[list[str], str]:
     """Return the codes of an error body, most telling first, and its message; a page of HTML is known by its title."""
     try:
-        data: Any = json.loads(content)
+        data: Any = jsontext.read_foreign(content)
     except (ValueError, RecursionError):
         return [], describe(content)
     if isinstance(data, list) and data:  # Gemini
@@ -144,7 +147,7 @@ def _read(content: bytes) -> tuple[list[str], str]:
 
 def describe(content: bytes) -> str:
     """Say in a few words what stands in a body that should have been JSON."""
-    text = content.decode("utf-8", "replace")
+    text = content[:_BEGINNING].decode("utf-8", "replace")
     if not text.strip():
         return "nothing at all"
     if re.match(r"\s*<(!doctype|html|head|body)", text, re.IGNORECASE):

@@ -45,6 +45,10 @@ class Answer:
         self._body: list[bytes] = []
         self._left = 0
         self._lasting = False
+        self.untaken = 0
+        """Bytes of the body that have come and were not taken."""
+        self._framing = 0
+        """Bytes of heads, of what follows the sizes of chunks, and of trailers."""
 
     @property
     def fields(self) -> list[tuple[bytes, bytes]]:
@@ -74,6 +78,7 @@ class Answer:
 
     def take(self) -> bytes:
         """Return what of the body has come since the last time."""
+        self.untaken = 0
         body, self._body = b"".join(self._body), []
         return body
 
@@ -87,6 +92,7 @@ class Answer:
             return False
         text = self._raw[: end.start()].decode("latin-1").removesuffix("\r").replace("\r\n", "\n")
         first, _, lines = text.partition("\n")
+        self._count_framing(end.end())
         del self._raw[: end.end()]
         status, is_old = _status(first)
         if status == 101:
@@ -149,6 +155,7 @@ class Answer:
         size = _SIZE.fullmatch(line)
         if size is None:
             raise Malformed("the answer comes in chunks, and one has no size")
+        self._count_framing(len(line) - len(size[1]))
         self._left = int(size[1], 16)
         self._next = self._read_chunk if self._left else self._read_trailer
         return True
@@ -170,6 +177,7 @@ class Answer:
     def _read_trailer(self) -> bool:
         line = self._line()
         self.complete = line == b""
+        self._count_framing(len(line or b""))
         return line is not None
 
     def _take_over(self) -> None:
@@ -180,7 +188,14 @@ class Answer:
             some = bytes(self._raw[: self._left])
             del self._raw[: self._left]
         self._left -= len(some)
+        self.untaken += len(some)
         self._body.append(some)
+
+    def _count_framing(self, size: int) -> None:
+        """Take note of bytes that are no body: a server may send them without end as well."""
+        self._framing += size
+        if self._framing > 2 * _LONGEST_HEAD:
+            raise Malformed("what comes around the answer has no end")
 
     def _line(self) -> bytes | None:
         """Return the next line; None if its end has not come."""

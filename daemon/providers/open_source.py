@@ -17,7 +17,7 @@ import structlog
 from daemon.errors import ProviderError
 from daemon.models import LLMResponse
 from daemon.providers.direct import Form, address_of, form_of
-from daemon.providers.vendor import CONNECT_TIMEOUT, Answer, Incoming, VendorProvider, broken, in_thread
+from daemon.providers.vendor import CONNECT_TIMEOUT, Answer, Incoming, VendorProvider, in_thread
 from daemon.providers.ways import Ways
 from daemon.providers.wire.base import Question
 from daemon.providers.wire.chat import CHAT
@@ -64,9 +64,9 @@ class OpenSourceProvider(VendorProvider):
         ways = self._ways or await self._open()
         form = self._forms.get(path) or self._form(method, path, root)
         try:
-            reply, content = await ways.fetch(form, body, patience=CONNECT_TIMEOUT)
+            reply, content = await ways.fetch(form, body, patience=CONNECT_TIMEOUT, limit=self.max_answer)
         except OSError as error:
-            raise broken(error, self._vendor) from error
+            raise self._broken(error) from error
         return Answer(reply.status, reply.headers, content)
 
     def _seems_odd(self, response: LLMResponse, question: Question) -> bool:
@@ -117,14 +117,14 @@ class OpenSourceProvider(VendorProvider):
                 form = self._forms.get(path) or self._form("POST", path)
                 reply = await way.ask(form, body, patience=CONNECT_TIMEOUT)
             except OSError as error:
-                raise broken(error, self._vendor) from error
+                raise self._broken(error) from error
 
             async def pieces() -> AsyncGenerator[bytes, None]:
                 try:
-                    async for piece in reply.pieces():
+                    async for piece in reply.pieces(self.max_answer):
                         yield piece
                 except OSError as error:
-                    raise broken(error, self._vendor) from error
+                    raise self._broken(error) from error
 
             try:
                 yield Incoming(reply.status, reply.headers, pieces())

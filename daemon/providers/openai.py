@@ -51,5 +51,5 @@ class OpenAIProvider(SdkProvider):
             base_url=self.base_url,
             max_retries=0,
             timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT),
-            http_client=client_to(self.base_url, usual=DefaultAsyncHttpxClient),
+            http_client=client_to(self.base_url, limit=self.max_answer, usual=DefaultAsyncHttpxClient),
         )

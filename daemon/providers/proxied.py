@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
 import httpx
 
+from daemon.http_body import limited, read_limited
 from daemon.providers.direct import BrokenOff, Form, Unreachable
 
 _NO_CONNECTION = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError, httpx.PoolTimeout)
@@ -43,15 +44,15 @@ class _Reply:
         self.status = response.status_code
         self.headers: Mapping[str, str] = response.headers
 
-    async def read(self) -> bytes:
-        try:
-            return await self._response.aread()
-        except httpx.RequestError as error:
-            raise BrokenOff(str(error)) from error
+    async def read(self, limit: int) -> bytes:
+        return await read_limited(self._raw(), self.headers, limit)
 
-    async def pieces(self) -> AsyncIterator[bytes]:
+    def pieces(self, limit: int) -> AsyncGenerator[bytes, None]:
+        return limited(self._raw(), self.headers, limit)
+
+    async def _raw(self) -> AsyncIterator[bytes]:
         try:
-            async for piece in self._response.aiter_bytes():
+            async for piece in self._response.aiter_raw():
                 yield piece
         except httpx.RequestError as error:
             raise BrokenOff(str(error)) from error

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
-from daemon.providers.vendor import Answer, Incoming, VendorProvider, broken, in_thread
+from daemon.providers.vendor import Answer, Incoming, VendorProvider, in_thread
 
 
 class SdkProvider(VendorProvider):
@@ -69,7 +69,7 @@ class SdkProvider(VendorProvider):
         except sdk.APIStatusError as error:
             return Answer(error.response.status_code, error.response.headers, error.response.content)
         except (sdk.APIConnectionError, OSError) as error:
-            raise broken(error, self._vendor) from error
+            raise self._broken(error) from error
 
     @asynccontextmanager
     async def _stream(self, path: str, body: bytes) -> AsyncIterator[Incoming]:
@@ -81,15 +81,15 @@ class SdkProvider(VendorProvider):
             response = await client.stream_bytes(path, body)
         except sdk.APIStatusError as error:
             response = error.response  # read to its end
-        except sdk.APIConnectionError as error:
-            raise broken(error, self._vendor) from error
+        except (sdk.APIConnectionError, OSError) as error:
+            raise self._broken(error) from error
 
         async def pieces() -> AsyncGenerator[bytes, None]:
             try:
                 async for piece in response.aiter_bytes():
                     yield piece
-            except httpx2.RequestError as error:
-                raise broken(error, self._vendor) from error
+            except (httpx2.RequestError, OSError) as error:
+                raise self._broken(error) from error
 
         try:
             yield Incoming(response.status_code, response.headers, pieces())

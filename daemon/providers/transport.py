@@ -8,23 +8,61 @@ and httpx2 take for it.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any, NamedTuple
 
 import httpx2
 
+from daemon.http_body import ACCEPT_ENCODING, limited
 from daemon.providers.direct import Address, BrokenOff, Form, Reply, Unreachable, form_of
 from daemon.providers.vendor import Answer
 from daemon.providers.ways import Way, Ways, proxy_for
 
 _OURS = (b"host", b"content-length")
 _OF_ONE = (b"content-length", b"cookie")
-# What an answer may be packed with: what `direct.Reply` unpacks, whatever else is installed for httpx2.
-_PACKED = "gzip, deflate"
 
 
-def client_to(url: str, *, usual: Callable[..., httpx2.AsyncClient]) -> httpx2.AsyncClient:
-    """Return what an SDK is to send its requests with; the `usual` where a proxy stands between, which httpx2 knows."""
-    return usual(follow_redirects=False) if proxy_for(url) else _Client(url)
+def client_to(url: str, *, limit: int, usual: Callable[..., httpx2.AsyncClient]) -> httpx2.AsyncClient:
+    """Return what an SDK is to send its requests with; the `usual` where a proxy stands between, which httpx2 knows.
+
+    Of a body at most `limit` bytes are read; more is a BodyTooLarge.
+    """
+    if not proxy_for(url):
+        return _Client(url, limit)
+
+    async def limit_answer(response: httpx2.Response) -> None:
+        limit_body(response, limit)
+
+    return usual(
+        follow_redirects=False,
+        headers={"Accept-Encoding": ACCEPT_ENCODING},
+        event_hooks={"response": [limit_answer]},
+    )
+
+
+def limit_body(response: httpx2.Response, limit: int) -> None:
+    """Let at most `limit` bytes of an answer's body be read, packed or unpacked, by whatever reads it then.
+
+    SDKs read the bodies of errors themselves; so the limit belongs to the body and not to its reader.
+    """
+    response.stream = _LimitedStream(response, limit)
+    # it comes unpacked from there
+    for name in ("content-encoding", "content-length"):
+        response.headers.pop(name, None)
+
+
+class _LimitedStream(httpx2.AsyncByteStream):
+    def __init__(self, response: httpx2.Response, limit: int) -> None:
+        assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101  of an asynchronous client
+        self._raw, self._headers, self._limit = response.stream, response.headers.copy(), limit
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async with aclosing(limited(self._raw, self._headers, self._limit)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def aclose(self) -> None:
+        await self._raw.aclose()
 
 
 class _Pattern(NamedTuple):
@@ -111,11 +149,12 @@ def _fields(headers: httpx2.Headers) -> list[tuple[bytes, bytes]]:
 class _Client(httpx2.AsyncClient):
     """A client without redirects, proxies and ways to sign in: its requests go straight to the server."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, limit: int) -> None:
+        self._limit = limit
         self._ways = Ways(url, tls=httpx2.create_ssl_context)
         self._straight = _Transport(self._ways)
         self._has_cookies = False
-        super().__init__(transport=self._straight, follow_redirects=False, headers={"Accept-Encoding": _PACKED})
+        super().__init__(transport=self._straight, follow_redirects=False, headers={"Accept-Encoding": ACCEPT_ENCODING})
 
     async def post_another(self, pattern: _Pattern, body: bytes) -> Answer:
         """Send a request like an earlier one; raises OSError."""
@@ -124,7 +163,7 @@ class _Client(httpx2.AsyncClient):
             request = httpx2.Request(form.method, pattern.url, cookies=self.cookies)
             own = (field for field in request.headers.raw if field[0].lower() == b"cookie")
             form = form_of(form.method, form.address, [*form.fields, *own])
-        reply, content = await self._ways.fetch(form, body, patience=patience)
+        reply, content = await self._ways.fetch(form, body, patience=patience, limit=self._limit)
         if "set-cookie" in reply.headers:
             assert isinstance(reply, Reply)  # noqa: S101  there is no proxy
             request = httpx2.Request(form.method, pattern.url)
@@ -139,6 +178,7 @@ class _Client(httpx2.AsyncClient):
         if settings or self.is_closed:
             return await super().send(request, stream=stream, **settings)
         response = await self._straight.handle_async_request(request)
+        limit_body(response, self._limit)
         if "set-cookie" in response.headers:
             self._keep_cookies(response)
         if not stream:

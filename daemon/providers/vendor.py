@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 import time
@@ -25,7 +24,8 @@ from urllib.parse import urlsplit
 import structlog
 
 from daemon import jsontext
-from daemon.errors import BadKey, ConfigError, Fatal, Fault, ProviderError, Transport
+from daemon.errors import AnswerTooLarge, BadKey, ConfigError, Fatal, Fault, ProviderError, Transport
+from daemon.http_body import BodyTooLarge
 from daemon.log import is_heard
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse
 from daemon.providers import faults
@@ -46,6 +46,10 @@ CONNECT_TIMEOUT = 30.0
 # An answer of more tokens than these may take so long that it is streamed, watched or not: at the pace that Anthropic
 # reckons with (128,000 an hour) 21,333 take ten minutes, after which an idle connection is cut on the way.
 LONG = 16_384
+# Megabytes that are read of one answer, where the config does not say: more than any model writes.
+MAX_ANSWER_MB = 16
+# Bytes of an answer that are taken apart on the event loop; a longer one is, in a thread.
+_LARGE = 256 * 1024
 # How much more room an answer gets that was cut: thinking, which counts, often took all of it.
 _LONGER = 4
 _DONE = "[DONE]"  # how Chat Completions ends a stream
@@ -90,6 +94,7 @@ class VendorProvider(LLMProvider):
         stall: float = 60.0,
         temperature: float | None = None,
         max_tokens: int | None = None,
+        max_answer_mb: int = MAX_ANSWER_MB,
         capabilities: Mapping[str, Any] | None = None,
         max_concurrency: int | None = None,
     ) -> None:
@@ -104,6 +109,8 @@ class VendorProvider(LLMProvider):
         self._api_key, self._key_fault = api_key, _fault_of(api_key, needs_key, self.name)
         self._timeout, self._stall = Patience(timeout), Patience(stall)
         self._temperature, self._max_tokens = temperature, max_tokens
+        self.max_answer = max_answer_mb * 1_000_000
+        """Bytes that are read of one answer at most, packed and unpacked; of a stream, of one event."""
         self._slots = asyncio.Semaphore(max_concurrency) if max_concurrency else nullcontext()
         self._tools: dict[int, tuple[Sequence[Json], bytes]] = {}
         self._said: set[str] = set()
@@ -150,7 +157,7 @@ class VendorProvider(LLMProvider):
             async with self._slots:
                 start = time.perf_counter()
                 answer = await self._sent(body)
-            response = self._read(answer, question)
+            response = await _in_thread_if_large(len(answer.content), lambda: self._read(answer, question))
             if self._seems_odd(response, question):
                 response = await self._looked_into(response, question)
         except ProviderError as error:
@@ -187,14 +194,17 @@ class VendorProvider(LLMProvider):
                     if incoming.status != 200 or "text/event-stream" not in incoming.headers.get("content-type", ""):
                         # an error, or a server that does not stream
                         content = b"".join([piece async for piece in self._patiently(incoming)])
-                        response = self._read(Answer(incoming.status, incoming.headers, content), question)
+                        answer = Answer(incoming.status, incoming.headers, content)
+                        response = await _in_thread_if_large(len(content), lambda: self._read(answer, question))
                         yield Chunk(delta=response.content, thinking=response.reasoning)
                     else:
-                        pieces = self.wire.pieces()
+                        pieces, reader = self.wire.pieces(), Reader(self.max_answer)
                         with _unsure_from_here():
-                            async for chunk in self._chunks(incoming, pieces):
+                            async for chunk in self._chunks(incoming, reader, pieces):
                                 yield chunk
-                            response = self._together(incoming, pieces, question)
+                            response = await _in_thread_if_large(
+                                reader.size, lambda: self._together(incoming, pieces, question)
+                            )
         if self._seems_odd(response, question):
             response = await self._looked_into(response, question)
         self._tell(response, start)
@@ -249,7 +259,10 @@ class VendorProvider(LLMProvider):
             if answer.status != 200:
                 raise faults.from_response(*answer, provider=self.name)
             try:
-                return [_listed(each) for each in jsontext.read(answer.content)["data"]]
+                listed = await _in_thread_if_large(
+                    len(answer.content), lambda: jsontext.read_foreign(answer.content)["data"]
+                )
+                return [_listed(each) for each in listed]
             except _OF_FORM as error:
                 raise _misread(answer.content, _request_id(answer.headers)) from error
 
@@ -353,24 +366,26 @@ class VendorProvider(LLMProvider):
                 patience = self._stall
                 yield piece
 
-    async def _chunks(self, incoming: Incoming, pieces: Pieces) -> AsyncIterator[Chunk]:
+    async def _chunks(self, incoming: Incoming, reader: Reader, pieces: Pieces) -> AsyncIterator[Chunk]:
         """Yield what can be shown of a streamed answer, until its end."""
-        reader = Reader()
-        async with aclosing(self._patiently(incoming)) as body:
-            async for piece in body:
-                for event in reader.feed(piece):
-                    if event.data != _DONE and (chunk := self._taken(event, incoming, pieces)):
-                        yield chunk
-                    if event.data == _DONE or pieces.ended:
-                        await _drained(body)
-                        return
+        try:
+            async with aclosing(self._patiently(incoming)) as body:
+                async for piece in body:
+                    for event in reader.feed(piece):
+                        if event.data != _DONE and (chunk := await self._taken(event, incoming, pieces)):
+                            yield chunk
+                        if event.data == _DONE or pieces.ended:
+                            await _drained(body)
+                            return
+        except BodyTooLarge as error:
+            raise self._broken(error) from error
         for event in reader.end():
-            if event.data != _DONE and (chunk := self._taken(event, incoming, pieces)):
+            if event.data != _DONE and (chunk := await self._taken(event, incoming, pieces)):
                 yield chunk
 
-    def _taken(self, event: Event, incoming: Incoming, pieces: Pieces) -> Chunk | None:
+    async def _taken(self, event: Event, incoming: Incoming, pieces: Pieces) -> Chunk | None:
         try:
-            data = json.loads(event.data)
+            data = await _in_thread_if_large(len(event.data), lambda: jsontext.read_foreign(event.data.encode()))
             if event.name == "error" or data.get("type") == "error":
                 raise faults.from_response(200, incoming.headers, event.data.encode(), provider=self.name)
             if status := _hidden_failure(data):
@@ -392,7 +407,7 @@ class VendorProvider(LLMProvider):
             raise faults.from_response(*answer, provider=self.name)
         request_id = _request_id(answer.headers)
         try:
-            data = jsontext.read(answer.content) if streamed is None else streamed
+            data = jsontext.read_foreign(answer.content) if streamed is None else streamed
             if status := _hidden_failure(data):
                 content = answer.content or jsontext.sendable(data)
                 raise faults.from_response(status, answer.headers, content, provider=self.name)
@@ -402,6 +417,26 @@ class VendorProvider(LLMProvider):
             raise
         except _OF_FORM as error:
             raise _misread(answer.content, request_id) from error
+
+    def _broken(self, error: BaseException) -> ProviderError:
+        """Return what the failure of a connection is to us; httpx2 calls its own as httpx does."""
+        causes = [error]
+        while (cause := causes[-1].__cause__) is not None:
+            causes.append(cause)
+        reason = str(causes[-1]) or type(causes[-1]).__name__
+        for cause in causes:
+            if isinstance(cause, BodyTooLarge):
+                # not asked again: whatever the vendor did for it would be paid again
+                return unsure(
+                    AnswerTooLarge(
+                        f"the answer is too large and was not read to its end: {cause}; if such answers are right, "
+                        f"raise max_answer_mb of [providers.{self.name}]"
+                    )
+                )
+        names = {type(cause).__name__ for cause in causes}
+        if names & {"Unreachable", "ConnectError", "ConnectTimeout", "ProxyError", "PoolTimeout"}:
+            return Transport(f"no connection to {self._vendor}: {reason}")
+        return unsure(Transport(f"the connection to {self._vendor} broke off: {reason}"))
 
     def _allowed(self, temperature: float | None) -> float | None:
         """Return the temperature if the model takes it."""
@@ -432,16 +467,9 @@ async def in_thread(build: Callable[[], T]) -> T:
         raise Fatal(f"cannot be reached from this installation: {error}") from error
 
 
-def broken(error: BaseException, host: str) -> Transport:
-    """Return what the failure of a connection is to us; httpx2 calls its own as httpx does."""
-    causes = [error]
-    while (cause := causes[-1].__cause__) is not None:
-        causes.append(cause)
-    names = {type(cause).__name__ for cause in causes}
-    said = str(causes[-1]) or type(causes[-1]).__name__
-    if names & {"Unreachable", "ConnectError", "ConnectTimeout", "ProxyError", "PoolTimeout"}:
-        return Transport(f"no connection to {host}: {said}")
-    return unsure(Transport(f"the connection to {host} broke off: {said}"))
+async def _in_thread_if_large(size: int, work: Callable[[], T]) -> T:
+    """Do some work on an answer of `size` bytes in a thread, if it is large enough for others to notice."""
+    return await asyncio.to_thread(work) if size > _LARGE else work()
 
 
 def unsure(error: E) -> E:
@@ -529,7 +557,7 @@ def _listed(given: Json) -> Listed:
 
 async def _drained(body: AsyncIterator[bytes]) -> None:
     """Read what follows the end of an answer, which is nothing: a connection read to its end can be used again."""
-    with suppress(Transport, TimeoutError):
+    with suppress(Transport, AnswerTooLarge, TimeoutError):
         async with asyncio.timeout(1.0):
             async for _ in body:
                 pass

@@ -10,7 +10,7 @@ import asyncio
 import os
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -34,8 +34,8 @@ class Reply(Protocol):
     def status(self) -> int: ...
     @property
     def headers(self) -> Mapping[str, str]: ...
-    async def read(self) -> bytes: ...
-    def pieces(self) -> AsyncIterator[bytes]: ...
+    async def read(self, limit: int) -> bytes: ...
+    def pieces(self, limit: int) -> AsyncGenerator[bytes, None]: ...
     async def aclose(self) -> None: ...
 
 
@@ -74,12 +74,15 @@ class Ways:
         """Whether a timer is set: not when nothing is idle."""
         return self._reaper is not None
 
-    async def fetch(self, form: Form, body: bytes = b"", *, patience: float) -> tuple[Reply, bytes]:
-        """Send a request and return its answer, read to its end; raises what a connection raises."""
+    async def fetch(self, form: Form, body: bytes = b"", *, patience: float, limit: int) -> tuple[Reply, bytes]:
+        """Send a request and return its answer, read to its end; at most `limit` bytes.
+
+        Raises what a connection raises, and BodyTooLarge.
+        """
         way = self.take()
         try:
             reply = await way.ask(form, body, patience=patience)
-            content = await reply.read()
+            content = await reply.read(limit)
         except BaseException:
             await way.aclose()
             raise

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
+from daemon import jsontext
 from daemon.errors import ToolFailed
 from daemon.functions import FunctionRegistry
+from daemon.http_body import ACCEPT_ENCODING, BodyDamaged, BodyTooLarge, read_limited
 from daemon.models import Json
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 TAVILY = "https://api.tavily.com"
 TIMEOUT = 20.0  # seconds
 EXCERPT = 600  # characters of one hit
+MAX_ANSWER = 2_000_000  # bytes of an answer, unpacked: twenty hits with their excerpts are a tenth of it
 BUSY = frozenset({429, 500, 502, 503, 504})
 
 
@@ -55,22 +58,33 @@ class _Search:
         import httpx
 
         try:
-            async with asyncio.timeout(TIMEOUT), httpx.AsyncClient(timeout=TIMEOUT, follow_redirects=False) as client:
-                answer = await self._ask(client, query, limit)
+            async with (
+                asyncio.timeout(TIMEOUT),
+                httpx.AsyncClient(
+                    timeout=TIMEOUT, follow_redirects=False, headers={"Accept-Encoding": ACCEPT_ENCODING}
+                ) as client,
+            ):
+                answer = await client.send(self._request(client, query, limit), stream=True)
+                try:
+                    content = await read_limited(answer.aiter_raw(), answer.headers, MAX_ANSWER)
+                finally:
+                    await answer.aclose()
         except TimeoutError:
             raise ToolFailed(f"{self.name} did not answer within {TIMEOUT:g} s", transient=True) from None
-        except httpx.HTTPError as error:
+        except BodyTooLarge as error:
+            raise ToolFailed(f"the answer of {self.name} is too large and was not read to its end: {error}") from None
+        except (httpx.HTTPError, BodyDamaged) as error:
             why = str(error) or type(error).__name__
             raise ToolFailed(f"{self.name} cannot be reached: {why}", transient=True) from None
         if answer.status_code != 200:
             raise ToolFailed(self._refusal(answer), transient=answer.status_code in BUSY)
         try:
-            hits = answer.json()["results"]
+            hits = jsontext.read_foreign(content)["results"]
             return [self._hit(hit) for hit in hits[:limit]]
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ToolFailed(f"{self.name} answered something that is no list of hits") from None
 
-    async def _ask(self, client: httpx.AsyncClient, query: str, limit: int) -> httpx.Response:
+    def _request(self, client: httpx.AsyncClient, query: str, limit: int) -> httpx.Request:
         raise NotImplementedError
 
     def _refusal(self, answer: httpx.Response) -> str:
@@ -92,8 +106,9 @@ class _Tavily(_Search):
         super().__init__(base_url)
         self._key = key
 
-    async def _ask(self, client: httpx.AsyncClient, query: str, limit: int) -> httpx.Response:
-        return await client.post(
+    def _request(self, client: httpx.AsyncClient, query: str, limit: int) -> httpx.Request:
+        return client.build_request(
+            "POST",
             f"{self._base}/search",
             headers={"Authorization": f"Bearer {self._key}"},
             json={"query": query, "max_results": limit},
@@ -111,8 +126,8 @@ class _Tavily(_Search):
 class _SearXNG(_Search):
     name = "SearXNG"
 
-    async def _ask(self, client: httpx.AsyncClient, query: str, limit: int) -> httpx.Response:
-        return await client.get(f"{self._base}/search", params={"q": query, "format": "json"})
+    def _request(self, client: httpx.AsyncClient, query: str, limit: int) -> httpx.Request:
+        return client.build_request("GET", f"{self._base}/search", params={"q": query, "format": "json"})
 
     def _refusal(self, answer: httpx.Response) -> str:
         if answer.status_code == 403:

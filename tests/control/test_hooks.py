@@ -120,6 +120,8 @@ async def test_any_json_is_an_input(desk: Desk, body: bytes) -> None:
         (b"\xff", 400, "not JSON"),
         (b'{"a": NaN}', 400, "not JSON: NaN"),
         (b"[" * 100_000, 400, "not JSON"),
+        (b'{"a": ' + b"9" * 10_000 + b"}", 400, "a number in it has too many digits"),
+        (b'{"a": -1e999}', 400, "-1e999 is larger than any number"),
         (b"[" * 60 + b"]" * 60, 422, "nested more than 50 levels"),
         (b'"' + b"x" * 1_000_000 + b'"', 413, "over 1000000 bytes"),
     ],

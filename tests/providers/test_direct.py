@@ -48,7 +48,7 @@ def to(url: str) -> Form:
 
 async def get(way: Direct, url: str) -> bytes:
     reply = await way.ask(to(url), patience=20.0)
-    return await reply.read()
+    return await reply.read(1_000_000)
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ async def test_what_a_server_packed_unasked_is_unpacked(
     async with server(*[head.encode() + packed] * 2) as (url, _):
         assert await get(way, url) == b"ok" * 400
         reply = await way.ask(to(url))
-        assert b"".join([piece async for piece in reply.pieces()]) == b"ok" * 400
+        assert b"".join([piece async for piece in reply.pieces(1_000_000)]) == b"ok" * 400
 
 
 async def test_what_says_it_is_packed_and_is_not_is_an_error(way: Direct) -> None:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from daemon import jsontext
+from daemon.http_body import ACCEPT_ENCODING, BodyDamaged, BodyTooLarge, read_limited
 from daemon.memory.embedders.base import Embedder, EmbedderFailed
 
 if TYPE_CHECKING:
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
 
 # A batch of texts may take a busy CPU a while; a question does not wait that long for it (meaning.py).
 _TIMEOUT = 30.0
+# Bytes that are read of an answer: the vectors of a batch take some 2 MB.
+_MAX_ANSWER = 16_000_000
 
 
 class OpenAICompatible(Embedder):
@@ -33,14 +37,22 @@ class OpenAICompatible(Embedder):
         client = await self._opened()
         body = {"model": self.name, "input": list(texts), "encoding_format": "float"}
         try:
-            answer = await client.post(self._url, json=body)
-        except httpx.HTTPError as error:
+            # httpx's timeout is for each piece of the answer; this one is for all of it
+            async with asyncio.timeout(_TIMEOUT), client.stream("POST", self._url, json=body) as answer:
+                content = await read_limited(answer.aiter_raw(), answer.headers, _MAX_ANSWER)
+        except TimeoutError:
+            raise EmbedderFailed(f"{self._url}: no whole answer within {_TIMEOUT:g} s") from None
+        except BodyTooLarge as error:
+            why = f"the answer is too large and was not read to its end: {error}"
+            raise EmbedderFailed(f"{self._url}: {why}") from error
+        except (httpx.HTTPError, BodyDamaged) as error:
             raise EmbedderFailed(f"{self._url}: {str(error) or type(error).__name__}") from error
         if answer.status_code != 200:
-            raise EmbedderFailed(f"{self._url} answered {answer.status_code}: {self._hidden(answer.text[:200])}")
+            text = content[:1000].decode("utf-8", "replace")
+            raise EmbedderFailed(f"{self._url} answered {answer.status_code}: {self._hidden(text[:200])}")
         try:
-            return _vectors(answer.json(), len(texts))
-        except (KeyError, TypeError, ValueError) as error:
+            return await asyncio.to_thread(lambda: _vectors(jsontext.read_foreign(content), len(texts)))
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise EmbedderFailed(f"{self._url}: the answer is not of the agreed form ({error})") from error
 
     async def close(self) -> None:
@@ -57,7 +69,9 @@ class OpenAICompatible(Embedder):
     def _open(self) -> httpx.AsyncClient:
         import httpx
 
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        headers = {"Accept-Encoding": ACCEPT_ENCODING}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
         limits = httpx.Limits(max_connections=4)
         return httpx.AsyncClient(headers=headers, timeout=_TIMEOUT, limits=limits)
 

@@ -195,9 +195,13 @@ class _Pieces:
 
     def __init__(self) -> None:
         self._top: Json = {}
-        self._message: Json = {"role": "assistant", "content": None}
+        # texts as they came, put together at the end: adding to one text again and again copies it each time
+        self._texts: dict[str, list[str]] = {}
         self._calls: list[Json] = []
-        self._by_index: dict[Any, Json] = {}
+        self._arguments: list[list[str]] = []
+        """Of each call."""
+        self._by_index: dict[Any, int] = {}
+        """The place of a call among the calls."""
         self._finish: str | None = None
         self._chosen = False
 
@@ -216,26 +220,29 @@ class _Pieces:
         said = {key: _text(delta.get(key)) for key in ("content", "refusal", *_REASONING)}
         for key, text in said.items():
             if text:
-                self._message[key] = (self._message.get(key) or "") + text
+                self._texts.setdefault(key, []).append(text)
         thought = next((said[key] for key in _REASONING if said[key]), "")
         text = said["content"] or said["refusal"]
         return Chunk(delta=text, thinking=thought) if text or thought else None
 
     def _add_call(self, part: Json) -> None:
         function, index, call_id = part.get("function") or {}, part.get("index"), part.get("id")
-        call = self._by_index.get(index) if index is not None else self._calls[-1] if self._calls else None
+        last = len(self._calls) - 1 if self._calls else None
+        place = self._by_index.get(index) if index is not None else last
         # some servers number every call 0, or none at all; a name and another id then begin a new one
-        other = call is not None and call_id and call.get("id") and call_id != call["id"] and function.get("name")
-        if call is None or other:
-            call = {"id": None, "type": "function", "function": {"name": "", "arguments": ""}}
-            self._calls.append(call)
-        self._by_index[index] = call
+        begun = self._calls[place]["id"] if place is not None else None
+        if place is None or (call_id and begun and call_id != begun and function.get("name")):
+            place = len(self._calls)
+            self._calls.append({"id": None, "type": "function", "function": {"name": "", "arguments": ""}})
+            self._arguments.append([])
+        self._by_index[index] = place
+        call = self._calls[place]
         call |= {key: part[key] for key in ("id", *_KEPT) if part.get(key)}
         if name := function.get("name"):
             call["function"]["name"] = name
         given = function.get("arguments")
         if isinstance(given, str):
-            call["function"]["arguments"] += given
+            self._arguments[place].append(given)
         elif given is not None:
             call["function"]["arguments"] = given
 
@@ -243,7 +250,13 @@ class _Pieces:
         if self._finish is None:
             # a server that ends a stream without an end and without a choice has answered nothing
             return {**self._top, "choices": []} if not self._chosen else None
-        message = self._message | ({"tool_calls": self._calls} if self._calls else {})
+        message: Json = {"role": "assistant", "content": None}
+        message |= {key: "".join(texts) for key, texts in self._texts.items()}
+        for call, arguments in zip(self._calls, self._arguments, strict=True):
+            if arguments:
+                call["function"]["arguments"] = "".join(arguments)
+        if self._calls:
+            message["tool_calls"] = self._calls
         return {**self._top, "choices": [{"index": 0, "message": message, "finish_reason": self._finish}]}
 
 

@@ -208,7 +208,10 @@ class _Pieces:
     def __init__(self) -> None:
         self._message: Json = {}
         self._blocks: dict[int, Json] = {}
-        self._inputs: dict[int, str] = {}
+        # what deltas add to a block, by its index and field, put together at the end: adding to one text again and
+        # again copies it each time
+        self._added: dict[tuple[int, str], list[str]] = {}
+        self._inputs: dict[int, list[str]] = {}
         self.ended = False
 
     def add(self, name: str, data: Json) -> Chunk | None:
@@ -230,17 +233,23 @@ class _Pieces:
     def _add_delta(self, index: int, delta: Json) -> Chunk | None:
         kind, block = delta["type"], self._blocks[index]
         if kind == "input_json_delta":
-            self._inputs[index] = self._inputs.get(index, "") + delta["partial_json"]
+            self._inputs.setdefault(index, []).append(delta["partial_json"])
         elif kind == "citations_delta":
-            block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
+            if not block.get("citations"):
+                block["citations"] = []
+            block["citations"].append(delta["citation"])
         elif field := _DELTAS.get(kind):
-            block[field] = (block.get(field) or "") + delta[field]
+            self._added.setdefault((index, field), []).append(delta[field])
         return _shown(delta.get("text"), delta.get("thinking"))
 
     def whole(self) -> Json | None:
         if not self.ended:
             return None
-        for index, words in self._inputs.items():
+        for (index, field), texts in self._added.items():
+            block = self._blocks[index]
+            block[field] = (block.get(field) or "") + "".join(texts)
+        for index, parts in self._inputs.items():
+            words = "".join(parts)
             if words.strip():
                 arguments, problem = read_arguments(words)
                 self._blocks[index]["input"] = words if problem else arguments

@@ -1,0 +1,86 @@
+"""Read the body of an HTTP answer, whatever client brings it, and no more of it than a limit allows.
+
+Every client here (our own connections, httpx, httpx2 below the SDKs) hands out the raw bytes of a body as they come.
+Unpacking is done here and bit by bit: a server that packs a gigabyte of zeros into a megabyte is stopped by what it
+unpacks to, one that never ends by what it has sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+
+# What a client that reads its answers by this module may ask for in Accept-Encoding.
+ACCEPT_ENCODING = "gzip, deflate"
+_PACKED = ("gzip", "x-gzip", "deflate")
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+# A stream of events wraps each few letters in hundreds of bytes, which nobody keeps: it may be longer by this factor.
+_STREAM_FACTOR = 4
+# Bytes that are handed out at once: the event loop gets its turn after each of them.
+_PIECE = 64 * 1024
+
+
+class BodyTooLarge(OSError):
+    """The body of an answer is larger than its limit; the rest of it was not read."""
+
+
+class BodyDamaged(OSError):
+    """The body of an answer says that it is packed, and cannot be unpacked."""
+
+
+async def limited(raw: AsyncIterable[bytes], headers: Mapping[str, str], limit: int) -> AsyncGenerator[bytes, None]:
+    """Yield the body of an answer, unpacked, in pieces of at most 64 KiB.
+
+    Args:
+        raw: the bytes of the body as they came, without the framing of HTTP.
+        headers: of the answer, looked up by names in lower case.
+        limit: bytes; for the body as it came and for what it unpacks to. Of a stream of events four times as many.
+
+    Raises BodyTooLarge as soon as the announced length, the bytes that came or the bytes that they unpack to are more
+    than that, BodyDamaged where they cannot be unpacked, and what `raw` raises.
+    """
+    if "text/event-stream" in headers.get("content-type", ""):
+        limit *= _STREAM_FACTOR
+    announced = headers.get("content-length", "")
+    # a length of many digits is no number of Python's; whatever it is, it is too much
+    if announced.isdecimal() and (len(announced) > 18 or int(announced) > limit):
+        raise BodyTooLarge(f"{announced:.30} bytes were announced, and at most {limit:,} bytes are read")
+    # some servers name a character set there: what is no packing is passed over
+    is_packed = headers.get("content-encoding", "").strip().lower() in _PACKED
+    unpacker = zlib.decompressobj(_GZIP_OR_ZLIB) if is_packed else None
+    received = unpacked = 0
+    async for data in raw:
+        received += len(data)
+        if received > limit:
+            raise BodyTooLarge(f"more than {limit:,} bytes came")
+        if unpacker is None:
+            for start in range(0, len(data), _PIECE):
+                if start:
+                    await asyncio.sleep(0)
+                yield data if len(data) <= _PIECE else data[start : start + _PIECE]
+            continue
+        packed = data
+        while not unpacker.eof:
+            try:
+                piece = unpacker.decompress(packed, _PIECE)
+            except zlib.error as error:
+                raise BodyDamaged(f"the answer says it is packed, and cannot be unpacked: {error}") from error
+            if not piece:
+                break
+            unpacked += len(piece)
+            if unpacked > limit:
+                raise BodyTooLarge(f"it unpacks to more than {limit:,} bytes")
+            yield piece
+            packed = unpacker.unconsumed_tail
+            await asyncio.sleep(0)
+    if unpacker is not None and received and not unpacker.eof:
+        raise BodyDamaged("the answer says it is packed, and cannot be unpacked: its end is missing")
+
+
+async def read_limited(raw: AsyncIterable[bytes], headers: Mapping[str, str], limit: int) -> bytes:
+    """Return the whole body of an answer; arguments and errors are those of `limited`."""
+    body = bytearray()
+    async for piece in limited(raw, headers, limit):
+        body += piece
+    return bytes(body)

@@ -1,0 +1,154 @@
+"""How much is read of a vendor's answer: whatever it does, an end is made of it soon after the limit."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+
+import pytest
+
+from daemon.errors import AnswerTooLarge, ProviderError, Transport
+from daemon.providers import LLMProvider
+from tests.fakes.flood import MEGABYTE, Flood
+from tests.fakes.vendor import FakeVendor
+from tests.providers.talk import LANGUAGES, TRANSPORTS, Opener, user
+
+# What the server may get rid of until it notices: a limit of 1 MB, and what the system's buffers hold.
+SOON = 24 * MEGABYTE
+
+TOO_LARGE = (
+    "chunks",
+    "to the end of the connection",
+    "a huge length",
+    "a length of many digits",
+    "an error",
+    "packed",
+    "a packed error",
+    "packed to nothing",
+)
+STREAMED = ("one line", "tiny events", "comments", "chunks", "an error")
+# Not of the agreed form, and found out without reading all of it, or without building it.
+MALFORMED = ("headers", "interim answers", "trailers", "extensions of chunks")
+
+
+async def failure_of(provider: LLMProvider) -> ProviderError:
+    with pytest.raises(ProviderError) as caught:
+        await provider.chat([user("hi")])
+    return caught.value
+
+
+@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("kind", TOO_LARGE)
+async def test_an_answer_over_its_limit_is_a_named_failure(way: str, kind: str, provider_for: Opener) -> None:
+    async with Flood(kind) as flood:
+        provider = provider_for(way, flood.url, name="mine", max_answer_mb=1)
+        for attempt in (1, 2):  # the SDKs' requests go another way after the first
+            error = await failure_of(provider)
+            assert type(error) is AnswerTooLarge
+            assert str(error).startswith(f"mine ({provider.model_name}): the answer is too large")
+            assert "raise max_answer_mb of [providers.mine]" in str(error)
+            assert "1,000,000 bytes" in str(error)
+            assert error.unsure, "the vendor may charge for it"
+            assert flood.sent < SOON
+            assert flood.requests == attempt
+
+
+@pytest.mark.parametrize("way", LANGUAGES)
+@pytest.mark.parametrize("kind", STREAMED)
+async def test_a_stream_over_its_limit_is_a_named_failure(way: str, kind: str, provider_for: Opener) -> None:
+    async with Flood(kind) as flood:
+        provider = provider_for(way, flood.url, name="mine", max_answer_mb=1, capabilities={"stream": True})
+        error = await failure_of(provider)
+    assert type(error) is AnswerTooLarge
+    assert "raise max_answer_mb of [providers.mine]" in str(error)
+    assert error.unsure
+    assert flood.sent < SOON
+
+
+@pytest.mark.parametrize("way", TRANSPORTS)
+@pytest.mark.parametrize("kind", MALFORMED)
+async def test_what_comes_around_an_answer_has_an_end_too(way: str, kind: str, provider_for: Opener) -> None:
+    async with Flood(kind) as flood:
+        error = await failure_of(provider_for(way, flood.url, timeout=30))
+    assert type(error) is Transport
+    assert "no answer within" not in str(error)
+    assert flood.sent < SOON
+
+
+@pytest.mark.parametrize("way", TRANSPORTS)
+@pytest.mark.parametrize("kind", ["deep", "many values", "a long number"])
+async def test_json_that_would_hold_up_its_reader_is_not_of_the_agreed_form(
+    way: str, kind: str, provider_for: Opener
+) -> None:
+    async with Flood(kind, most=15 * MEGABYTE) as flood:
+        error = await failure_of(provider_for(way, flood.url))
+    assert type(error) is Transport
+    assert "not of the agreed form" in str(error)
+    assert len(str(error)) < 500
+
+
+@pytest.mark.parametrize("way", ["openai chat", "deepseek"])
+async def test_an_answer_just_below_the_limit_is_read(way: str, provider_for: Opener) -> None:
+    async with Flood("a text", most=15 * MEGABYTE) as flood:
+        response = await provider_for(way, flood.url).chat([user("hi")])
+        assert len(response.content) > 14 * MEGABYTE
+        error = await failure_of(provider_for(way, flood.url, max_answer_mb=14))
+        assert type(error) is AnswerTooLarge
+        assert (await provider_for(way, flood.url, max_answer_mb=20).chat([user("hi")])).content == response.content
+
+
+@pytest.mark.parametrize("way", TRANSPORTS)
+@pytest.mark.parametrize("streams", [False, True])
+async def test_the_limit_is_for_one_answer_and_not_for_a_connection(
+    way: str, streams: bool, provider_for: Opener
+) -> None:
+    # some 700 kB; as a stream, which takes some thirty times as much, some 2 MB of 4
+    text = "All is well. " * (6_000 if streams else 50_000)
+    async with FakeVendor([text] * 4) as vendor:
+        provider = provider_for(way, vendor, max_answer_mb=1, capabilities={"stream": streams})
+        for _ in range(4):
+            assert (await provider.chat([user("hi")])).content == text
+
+
+@pytest.mark.parametrize("way", TRANSPORTS)
+async def test_a_packed_answer_within_the_limit_is_unpacked(way: str, provider_for: Opener) -> None:
+    body = gzip.compress(json.dumps({"error": {"message": "packed", "code": "x" * 200_000}}).encode())
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 400 No\r\ncontent-encoding: gzip\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        writer.write(head.encode() + body)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for _ in range(2):
+            error = await failure_of(provider_for(way, url, max_answer_mb=1))
+            assert "packed" in str(error)
+
+
+@pytest.mark.parametrize("way", LANGUAGES)
+async def test_a_list_of_models_has_the_same_limit(way: str, provider_for: Opener) -> None:
+    async with Flood("chunks") as flood:
+        with pytest.raises(AnswerTooLarge, match="max_answer_mb"):
+            await provider_for(way, flood.url, max_answer_mb=1).models()
+        assert flood.sent < SOON
+
+
+@pytest.mark.parametrize("way", TRANSPORTS)
+@pytest.mark.parametrize("kind", ["chunks", "packed", "a packed error"])
+@pytest.mark.parametrize("streams", [False, True])
+async def test_the_limit_holds_through_a_proxy(
+    way: str, kind: str, streams: bool, provider_for: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Flood(kind) as flood:
+        monkeypatch.setenv("http_proxy", flood.url)
+        provider = provider_for(
+            way, "http://vendor.invalid", name="mine", max_answer_mb=1, capabilities={"stream": streams}
+        )
+        for _ in range(2):
+            error = await failure_of(provider)
+            assert type(error) is AnswerTooLarge
+            assert flood.sent < SOON
