@@ -268,24 +268,23 @@ def _joined(parsed: Parsed) -> Iterator[str]:
             raise Unreadable(f"{parsed.name} {name} lacks its value", f"write {name}VALUE")
 
 
-_REVISION = re.compile(
-    r"(?!-)(?=.)(?:(?!\.\.)[^\s~^:?*\[\\{}\x00-\x1f\x7f])*(?:@\{[^{}]*\})?(?:[~^]\d*|\^\{(?:commit)?\})*"
-)
+# The name of a branch, tag or commit, what it was at some time, and which of its ancestors.
+_PLAIN = r"(?!-)(?=.)(?:(?!\.\.)[^\s~^:?*\[\\{}\x00-\x1f\x7f])*(?:@\{[^{}]*\})?(?:[~^]\d*|\^\{(?:commit)?\})*"
+_REVISION = re.compile(_PLAIN)
+_FILE_IN = re.compile(f"({_PLAIN}):(.*)", re.DOTALL)
 _RANGE = re.compile(r"(.*?)(\.{2,3})(.*)", re.DOTALL)
 _PARENTS = re.compile(r"(\^?)(.*?)(\^@|\^!|\^-\d*)?", re.DOTALL)  # ^REVISION, or REVISION^@ and its like
 
 
 def _revision(name: str, operand: str) -> str:
     """Return a revision, a range of them or REVISION:PATH, so that it can only name commits or a file by its path."""
-    first = _REVISION.match(operand)
-    if first and first[0] and operand[first.end() : first.end() + 1] == ":":
-        path = operand[first.end() + 1 :]
-        if name not in ("git show", "git rev-parse") or ".." in path:
+    if parts := _FILE_IN.fullmatch(operand):
+        if name not in ("git show", "git rev-parse") or ".." in parts[2]:
             instead = (
                 "write git diff REVISION REVISION -- PATH" if name == "git diff" else "write git show REVISION:PATH"
             )
             raise Unreadable(f"{name} does not take {operand} here", instead)
-        return f"{first[0]}^{{commit}}:{path}"
+        return f"{parts[1]}^{{commit}}:{parts[2]}"
     if parts := _RANGE.fullmatch(operand):
         if all(not side or _REVISION.fullmatch(side) for side in (parts[1], parts[3])):
             return parts[2].join(side and f"{side}^{{commit}}" for side in (parts[1], parts[3]))
@@ -299,9 +298,8 @@ def _path_in(operand: str) -> str:
     """Return what an operand would read if it is a path: a revision is one that does not exist."""
     if operand.startswith(":"):
         raise Unreadable(f"git: {operand} is not read here", "write plain paths, relative to the workspace")
-    first = _REVISION.match(operand)
-    end = first.end() if first else 0
-    return operand[end + 1 :] if operand[end : end + 1] == ":" else operand
+    parts = _FILE_IN.fullmatch(operand)
+    return parts[2] if parts else operand
 
 
 def _exclusions(pattern: str) -> Iterator[str]:

@@ -75,8 +75,9 @@ def speaks_of(rule: Rule, part: Part) -> bool:
     if any(any_covers(rule.paths, *names) for names in (*part.paths, part.wanted)):
         return True
     # what is excluded lies deeper: a folder that is named itself is read, whatever a program is told to pass over
+    excluded = part.excluded if rule.effect is Effect.DENY else ()
     return any(
-        glob.covers_all_of(tree) or (glob not in part.excluded and glob.may_lie_beneath(tree))
+        glob.covers_all_of(tree) or (glob not in excluded and glob.may_lie_beneath(tree))
         for glob in rule.paths
         for names in part.trees
         for tree in names
