@@ -93,7 +93,7 @@ _FRAGMENTS = {
 
 
 # These fields are the text of whatever a tag or branch names, or are made by running gpg.
-_RAW_FIELD = re.compile(r"(?:^|[%(*-])\*?(?:raw|signature)\b")
+_RAW_FIELD = re.compile(r"(?:^|[%(*:-])\*?(?:raw|signature)\b")
 
 
 def _only_listing(parsed: Parsed) -> None:

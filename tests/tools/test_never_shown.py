@@ -259,6 +259,8 @@ diff -rN sub empty
 diff -rN . empty
 diff -rN empty ./
 diff -rN config empty
+diff -rN -- config empty
+diff -L a -rN -- config empty
 """
 
 
@@ -487,6 +489,8 @@ tag --list --format='%(if)%(raw)%(then)x%(end)'
 tag --list --sort=raw
 tag --list --sort=-raw
 tag --list --sort=-*raw
+tag --list --sort=version:raw
+tag --list --sort=v:*raw
 tag --list --sort raw
 tag -n99
 branch --format='%(raw)'
