@@ -806,7 +806,7 @@ _RG_VALUED = st.sampled_from(["-e", "-g", "-r", "--glob", "--iglob", "-f", "-m",
 def _lines(program: str, flags: st.SearchStrategy[str], valued: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     separate = st.builds("{} {}".format, valued, _VALUES)
     joined = st.builds("{}{}".format, st.sampled_from(["--regexp=", "--exclude=", "--label=", "-e", "-L"]), _VALUES)
-    words = st.lists(st.one_of(flags, flags, separate, joined, _PATHS, _PATHS, st.just("''")), min_size=2, max_size=7)
+    words = st.lists(st.one_of(flags, flags, separate, joined, _PATHS, _PATHS, st.just("''")), min_size=2, max_size=5)
     return words.map(lambda chosen: " ".join([program, *chosen]))
 
 
@@ -932,7 +932,7 @@ _GIT_LINES = st.builds(
     st.sampled_from(
         ["show", "show", "log", "log", "diff", "diff", "blame", "tag", "branch", "rev-list", "ls-files", "stash list"]
     ),
-    st.lists(st.one_of(_GIT_OPTIONS, _REVISIONS, _REVISIONS, _PATHS, st.just("--")), max_size=6).map(" ".join),
+    st.lists(st.one_of(_GIT_OPTIONS, _REVISIONS, _REVISIONS, _PATHS, st.just("--")), max_size=3).map(" ".join),
 )
 
 
@@ -953,7 +953,7 @@ def test_no_search_that_is_allowed_shows_what_is_denied(run: Run, line: str) -> 
 
 
 @NEEDS_GIT
-@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(line=_GIT_LINES)
 def test_no_line_of_git_that_is_allowed_shows_what_is_denied(run_git: Run, ids: dict[str, str], line: str) -> None:
     assert "CANARY " not in run_git(_with_ids(line, ids)).text
