@@ -80,7 +80,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder, DENIED, "CANARY main")
     write(folder, SHOWN, "plain second")
     git_in(folder, "commit", "-qam", "both")
-    subprocess.run(["git", "-C", str(folder), "merge", "-q", "side"], check=False, capture_output=True)
+    git_in(folder, "merge", "-q", "-s", "ours", "--no-commit", "side")
     write(folder, DENIED, "CANARY merged")
     git_in(folder, "add", "-A")
     git_in(folder, "commit", "-qm", "merged")
