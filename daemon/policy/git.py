@@ -1,23 +1,28 @@
-"""git, read-only: the sub-commands and options that only look.
+"""git, read-only: the sub-commands and options that only look, and that show nothing of files that rules forbid.
 
 That is half of the matter: a repository's own config may name programs that a plain `git diff` runs. The shell tool
 runs git on a view of the repository without that config (tools/repository.py), and the options added here keep it from
 running what attributes ask for.
+
+git shows whatever object it is given the name of, also a file's text without its path, past every rule on paths. So
+each revision is handed to it as REVISION^{commit}, which is a commit or an error, and a file in one as
+REVISION^{commit}:PATH, whose path is judged. What differs between commits is shown, counted and searched only outside
+the paths that are forbidden: they are excluded by pathspecs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from daemon.policy.grammars import Grammar
 from daemon.policy.lexer import Unreadable, Word
-from daemon.policy.options import Parsed, Program, Usage, synopses
+from daemon.policy.options import Parsed, Program, Usage, synopses, table
 
 # Sub-commands and their options. Which operands are paths is seen to below, since a revision may look like one. Not
-# --text: files whose changes are not to be shown are declared binary (tools/repository.py).
+# --text: files that are not to be shown are declared binary, too (tools/repository.py).
 _TABLE = """
 git status     TEXT*
                -sbz -u?WORD --short --branch --show-stash --porcelain[=WORD] --long --null --untracked-files[=WORD]
@@ -87,9 +92,22 @@ _FRAGMENTS = {
 }
 
 
+# These fields are the text of whatever a tag or branch names, or are made by running gpg.
+_RAW_FIELD = re.compile(r"(?:^|[%(*:-])\*?(?:raw|signature)\b")
+
+
 def _only_listing(parsed: Parsed) -> None:
+    for name, value in parsed.options:
+        if name in ("--format", "--sort") and _RAW_FIELD.search(value or ""):
+            raise Unreadable(f"{parsed.name} {name}={value} may show a file without its name", "use other fields")
     if parsed.operands and not parsed.has("--list", "-l"):
         raise Unreadable(f"{parsed.name} {parsed.operands[0].text} would change a branch or tag", "add --list")
+
+
+def _only_named_revisions(parsed: Parsed) -> None:
+    for name in ("--all", "--branches", "--tags", "--remotes", "-g", "--walk-reflogs"):
+        if parsed.has(name):
+            raise Unreadable(f"git show {name} may show a file without its name", "name the commits, or use git log -p")
 
 
 def _only_the_list(parsed: Parsed) -> None:
@@ -103,7 +121,7 @@ _MORE: Mapping[str, Mapping[str, Any]] = {
     "git status": {"add": lambda _: ("--ignore-submodules=all",)},
     "git log": {"add": lambda _: _NO_HELPERS},
     "git diff": {"add": lambda _: _NO_HELPERS},
-    "git show": {"add": lambda _: _NO_HELPERS},
+    "git show": {"add": lambda _: _NO_HELPERS, "check": _only_named_revisions},
     "git blame": {"add": lambda _: ("--no-textconv",)},
     "git branch": {"check": _only_listing},
     "git tag": {"check": _only_listing},
@@ -128,46 +146,172 @@ _SYNOPSIS = (
 )
 
 
-def _git(words: Sequence[Word]) -> Usage:
+def _read(words: Sequence[Word]) -> tuple[Program, Sequence[Word]]:
+    """Return the sub-command, and the words that are for it; raise Unreadable for what may change something."""
     rest = list(words[1:])
     while rest and rest[0].text in ("--no-pager", "-P", "--no-optional-locks"):
         rest.pop(0)
-    if len(words) == 2 and words[1].text == "--version":
-        return Usage(("git", "--version"))
     program = _subcommands().get(rest[0].text) if rest else None
     if program is None:
         what = f"git {rest[0].text}" if rest else "git alone"
         raise Unreadable(f"{what} is not known here to change nothing", f"git takes {_SYNOPSIS}")
-    usage = program.usage(rest)
-    operands = [word.text for word in program.parsed(rest).operands]
-    # without a revision shortlog would read a log from standard input, there being no terminal
-    head = ("HEAD",) if rest[0].text == "shortlog" and not operands else ()
-    argv = usage.argv
-    if rest[0].text in _SHOWING:
-        end = argv.index("--") if "--" in argv else len(argv)
-        argv = (*(_as_commit(each) if each in operands else each for each in argv[:end]), *argv[end:])
-    return Usage(("git", *argv, *head), files=tuple(path for each in operands if (path := _path_in(each))))
+    return program, rest
 
 
-# These show whatever object an id stands for: also a file's text, past every rule on paths.
-_SHOWING = ("show", "diff")
-_ID = re.compile(r"[0-9a-f]{4,64}")
+def _git(words: Sequence[Word]) -> Usage:
+    if len(words) == 2 and words[1].text == "--version":
+        return Usage(("git", "--version"))
+    program, rest = _read(words)
+    program.usage(rest)  # refuses what does not fit
+    parsed = program.parsed(rest)
+    paths = tuple(path for word in parsed.operands if (path := _path_in(word.text)))
+    trees: tuple[str, ...] = ()
+    if _shows_files(program.name, parsed):
+        behind_end = parsed.operands[parsed.before_end :] if parsed.options_end is not None else ()
+        trees = (*paths, *(() if behind_end else (".",)))
+    return Usage(("git", *(word.text for word in rest)), files=paths, trees=trees)
 
 
-def _as_commit(operand: str) -> str:
-    """Return a revision so that ids in it can only be those of commits."""
-    if re.search(r"\^\{(?:blob|object)?\}", operand):
-        raise Unreadable(f"git: {operand} may be a file without its name", "write COMMIT:PATH")
-    return "".join(
-        f"{each}^{{commit}}" if _ID.fullmatch(each) else each for each in re.split(r"(\.{2,3}|^\^)", operand)
-    )
+def command_line(words: Sequence[Word], *, is_path: Callable[[str], bool], denied: Iterable[str]) -> tuple[str, ...]:
+    """Return the words that run: in one way only to be read, and past all that must not be shown.
+
+    `is_path` tells whether an operand stands for files of the work tree; `denied` are patterns relative to it, as
+    globs.py has them. Raises Unreadable for what could not be kept off those, and for what is no plain revision.
+    """
+    if len(words) == 2 and words[1].text == "--version":
+        return ("git", "--version")
+    program, rest = _read(words)
+    parsed, name = program.parsed(rest), program.name
+    options = [*(program.add(parsed) if program.add else ()), *_joined(parsed)]
+    operands = [word.text for word in parsed.operands]
+    if name == "git stash":
+        return ("git", "stash", *operands, *options)
+    if name in ("git branch", "git tag", "git remote"):
+        return ("git", name[4:], *options, *(("--", *operands) if operands else ()))
+    if name == "git rev-parse":  # shows nothing but ids
+        return ("git", "rev-parse", *options, *(_revision(name, each) if ":" in each else each for each in operands))
+
+    if name in _WITHOUT_REVISIONS:
+        revisions, paths = [], operands
+    elif name == "git describe":
+        revisions, paths = operands, []
+    elif parsed.options_end is not None:
+        revisions, paths = operands[: parsed.before_end], operands[parsed.before_end :]
+    else:
+        paths = [each for each in operands if is_path(each)]
+        if name == "git blame" and operands and not paths:
+            paths = operands[-1:]
+        revisions = [each for each in operands if each not in paths]
+    if not parsed.has("-g", "--walk-reflogs"):  # the log of a branch goes by its plain name; it holds commits only
+        revisions = [_revision(name, each) for each in revisions]
+    elif any(not _REVISION.fullmatch(each) for each in revisions):
+        raise Unreadable(f"{name} --walk-reflogs takes the names of branches only", "write git log -g BRANCH")
+    if name == "git shortlog" and not revisions:
+        revisions = ["HEAD"]  # else it would read a log from standard input, there being no terminal
+    if name == "git blame" and len(paths) != 1:
+        raise Unreadable("git blame takes one file", "write git blame [REVISION] -- FILE")
+    if name == "git describe":
+        return ("git", "describe", *options, *revisions)
+
+    exclusions = sorted({each for pattern in denied for each in _exclusions(pattern)})
+    if exclusions and name == "git blame" and parsed.has("-C"):
+        raise Unreadable("git blame -C searches files that must not be shown", "leave out -C")
+    if exclusions and _shows_files(name, parsed):
+        if parsed.has("--follow"):
+            if not {option for option, _ in parsed.options if option in _changes()} <= _NAMES_AND_NUMBERS:
+                problem = "git log --follow may show a file from when it had a name that must not be shown"
+                raise Unreadable(problem, "leave out --follow, or show names and numbers only: --stat, --name-status")
+        else:
+            if name != "git diff" and name != "git ls-files" and not paths:
+                options += ["--full-history", "--sparse"]  # commits that changed nothing else are told of all the same
+            paths = [*(paths or ["."]), *exclusions]
+    return ("git", name[4:], *options, *revisions, "--", *paths)
+
+
+_WITHOUT_REVISIONS = ("git status", "git ls-files", "git branch", "git tag", "git remote", "git stash")
+# Options of log that tell which files were changed and how much, and nothing of what is in them.
+_NAMES_AND_NUMBERS = frozenset(
+    {"--name-only", "--name-status", "--stat", "--shortstat", "--numstat", "--summary", "--compact-summary"}
+)
+
+
+@cache
+def _changes() -> frozenset[str]:
+    """Return the options that make log show or search what was changed."""
+    plain = table(_FRAGMENTS["COMMITS"] + _FRAGMENTS["PRETTY"], False).names
+    return table(_FRAGMENTS["CHANGES"] + " -t -c", False).names - plain
+
+
+def _shows_files(name: str, parsed: Parsed) -> bool:
+    """Tell whether a sub-command shows or searches what is in files, or gives the ids that stand for it."""
+    if name in ("git diff", "git show"):
+        return True
+    if name == "git log":
+        return any(option in _changes() for option, _ in parsed.options)
+    if name == "git rev-list":
+        return parsed.has("--objects", "--disk-usage")
+    return name == "git ls-files" and parsed.has("-s", "--stage", "-u", "--unmerged", "--eol")
+
+
+def _joined(parsed: Parsed) -> Iterator[str]:
+    """Yield the options each as a word of its own, values joined to them: what git would take for a value is one."""
+    for name, value in parsed.options:
+        if name == "-NUM":
+            yield f"-{value}"
+        elif value is None:
+            yield name
+        elif name.startswith("--"):
+            yield f"{name}={value}"
+        elif value:
+            yield name + value
+        else:
+            raise Unreadable(f"{parsed.name} {name} lacks its value", f"write {name}VALUE")
+
+
+# The name of a branch, tag or commit, what it was at some time, and which of its ancestors.
+_PLAIN = r"(?!-)(?=.)(?:(?!\.\.)[^\s~^:?*\[\\{}\x00-\x1f\x7f])*(?:@\{[^{}]*\})?(?:[~^]\d*|\^\{(?:commit)?\})*"
+_REVISION = re.compile(_PLAIN)
+_FILE_IN = re.compile(f"({_PLAIN}):(.*)", re.DOTALL)
+_RANGE = re.compile(r"(.*?)(\.{2,3})(.*)", re.DOTALL)
+_PARENTS = re.compile(r"(\^?)(.*?)(\^@|\^!|\^-\d*)?", re.DOTALL)  # ^REVISION, or REVISION^@ and its like
+
+
+def _revision(name: str, operand: str) -> str:
+    """Return a revision, a range of them or REVISION:PATH, so that it can only name commits or a file by its path."""
+    if parts := _FILE_IN.fullmatch(operand):
+        if name not in ("git show", "git rev-parse") or ".." in parts[2]:
+            instead = (
+                "write git diff REVISION REVISION -- PATH" if name == "git diff" else "write git show REVISION:PATH"
+            )
+            raise Unreadable(f"{name} does not take {operand} here", instead)
+        return f"{parts[1]}^{{commit}}:{parts[2]}"
+    if parts := _RANGE.fullmatch(operand):
+        if all(not side or _REVISION.fullmatch(side) for side in (parts[1], parts[3])):
+            return parts[2].join(side and f"{side}^{{commit}}" for side in (parts[1], parts[3]))
+    elif (parts := _PARENTS.fullmatch(operand)) and _REVISION.fullmatch(parts[2]):
+        return f"{parts[1]}{parts[2]}^{{commit}}{parts[3] or ''}"
+    problem = f"{name}: {operand} is neither a plain revision nor a file that is there"
+    raise Unreadable(problem, "write names or ids of commits, with ~N ^N @{N} or .. between; files go behind --")
 
 
 def _path_in(operand: str) -> str:
     """Return what an operand would read if it is a path: a revision is one that does not exist."""
     if operand.startswith(":"):
         raise Unreadable(f"git: {operand} is not read here", "write plain paths, relative to the workspace")
-    return operand.partition(":")[2] if ":" in operand else operand
+    parts = _FILE_IN.fullmatch(operand)
+    return parts[2] if parts else operand
+
+
+def _exclusions(pattern: str) -> Iterator[str]:
+    """Yield the pathspecs that exclude what a pattern covers in any case of its letters; rather more than less."""
+    # git knows the cases of ASCII only, where İ, ı, ſ and the sign of Kelvin are cases of i, s and k, too
+    plain = "".join(c if c.isascii() or c.lower() == c.upper() else "*" for c in pattern)
+    yield f":(exclude,icase,glob){plain}"
+    for odd in re.finditer("[iks]", plain, re.IGNORECASE):
+        before, after = (
+            re.sub("[iks]", "*", each, flags=re.IGNORECASE) for each in (plain[: odd.start()], plain[odd.end() :])
+        )
+        yield f":(exclude,icase,glob){before}[^ -~]*{after}"
 
 
 GIT = Grammar("git", _git, answers=(1,))

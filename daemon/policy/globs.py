@@ -56,6 +56,28 @@ class Glob:
         whole = self.pattern == f"**/{name}/**"
         return name if whole and "/" not in name and name not in ("*", "**") else None
 
+    def beneath(self, folder: str) -> frozenset[str]:
+        """Return the patterns that say the same of paths relative to a folder (`.` is the workspace).
+
+        `**` among them is everything in the folder; none at all is nothing.
+        """
+        if self.pattern.startswith("/") != folder.startswith("/") and not self.floating:
+            return frozenset()
+        parts = self.pattern.strip("/").split("/")
+        rests = {("**", *parts) if self.floating and parts[0] != "**" else tuple(parts)}
+        for name in [name for name in folder.split("/") if name not in ("", ".")]:
+            after: set[tuple[str, ...]] = set()
+            for rest in rests:
+                while rest[0] == "**":  # it takes this folder, or what follows it does
+                    after.add(rest)
+                    if len(rest) == 1:
+                        break
+                    rest = rest[1:]
+                if len(rest) > 1 and re.fullmatch(_part(rest[0]), name, re.DOTALL | re.IGNORECASE * self.fold):
+                    after.add(rest[1:])
+            rests = after
+        return frozenset("/".join(rest) for rest in rests)
+
     def covers_all_of(self, folder: str) -> bool:
         """Tell whether it speaks of everything beneath a folder."""
         return self.pattern.endswith("**") and self.covers("x" if folder == "." else f"{folder}/x")
@@ -85,6 +107,8 @@ def _compiled(pattern: str, fold: bool) -> re.Pattern[str]:
         raise BadPattern("is written relative to the workspace, without ! ~ . and .. and without a / at its end")
     if "[" in pattern or "\\" in pattern:
         raise BadPattern("knows * ? and **, but no [ and no backslash")
+    if re.search(r"[\x00-\x1f\x7f-\x9f]", pattern):
+        raise BadPattern("holds a control character, which no program can be told to pass over")
     parts = pattern.removeprefix("/").split("/")
     if not all(parts) or any("**" in part and part != "**" for part in parts):
         raise BadPattern("** stands for whole folders: a/**/b, **/name, folder/**")
@@ -102,3 +126,22 @@ def _compiled(pattern: str, fold: bool) -> re.Pattern[str]:
 
 def _part(part: str) -> str:
     return "".join({"*": "[^/]*", "?": "[^/]"}.get(char, re.escape(char)) for char in part)
+
+
+# What re.IGNORECASE takes for these letters besides their two cases.
+_ALSO = {"i": "\u0130\u0131", "k": "\u212a", "s": "\u017f"}
+
+
+def in_either_case(pattern: str) -> str:
+    """Return a glob, as fnmatch(3) reads it, of every name that a pattern covers in any case of its letters.
+
+    Of letters that ASCII lacks it takes more than the pattern does: programs differ in what their cases are.
+    """
+    return "".join(
+        f"[{c.lower()}{c.upper()}{_ALSO.get(c.lower(), '')}]"
+        if c.isascii() and c.isalpha()
+        else "*"
+        if c.lower() != c.upper()
+        else c
+        for c in pattern
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from daemon.models import Effect, Verdict
-from daemon.policy.globs import any_covers
+from daemon.policy.globs import Glob, any_covers
 from daemon.policy.language import Rule, strictness
 from daemon.policy.lexer import Unreadable
 from daemon.policy.restraint import BY_NAME
@@ -25,14 +25,14 @@ class Part:
     """A command's words, the program by its plain name."""
     paths: tuple[tuple[str, ...], ...] = ()
     """The files it touches, each under every name that leads there."""
-    trees: tuple[str, ...] = ()
-    """Folders of which it reads every file beneath."""
+    trees: tuple[tuple[str, ...], ...] = ()
+    """Folders of which it reads every file beneath, each under every name that leads there."""
     wanted: tuple[str, ...] = ()
     """Globs of the files that it is to read within those."""
     target: Target | None = None
     """The request it makes."""
-    passes_over: bool = False
-    """It can be told to pass over names within those, and is."""
+    excluded: tuple[Glob, ...] = ()
+    """What it is told to pass over within those."""
     misfit: Unreadable | None = None
     """Why it does not fit the profile; None if it does."""
     refusal: Unreadable | None = None
@@ -70,15 +70,17 @@ def speaks_of(rule: Rule, part: Part) -> bool:
         return True
     if rule.effect is Effect.ALLOW:
         return all(any_covers(rule.paths, names[0]) for names in part.paths) and all(
-            any(glob.covers_all_of(tree) for glob in rule.paths) for tree in part.trees
+            any(glob.covers_all_of(names[0]) for glob in rule.paths) for names in part.trees
         )
     if any(any_covers(rule.paths, *names) for names in (*part.paths, part.wanted)):
         return True
+    # what is excluded lies deeper: a folder that is named itself is read, whatever a program is told to pass over
+    excluded = part.excluded if rule.effect is Effect.DENY else ()
     return any(
-        glob.may_lie_beneath(tree)
+        glob.covers_all_of(tree) or (glob not in excluded and glob.may_lie_beneath(tree))
         for glob in rule.paths
-        for tree in part.trees
-        if not (part.passes_over and rule.effect is Effect.DENY and (glob.base or glob.folder))
+        for names in part.trees
+        for tree in names
     )
 
 

@@ -12,7 +12,8 @@ An allow-list is written as the manual writes a synopsis:
 
 and operands as a list of kinds, each with `?` (may be absent), `*` (any number) or `+` (one or more) after it, and with
 `=.` if the current folder is read when none is named. Options go by their full names, since what an abbreviation
-stands for changes with the program's version.
+stands for changes with the program's version. A value that is `--` must be joined to its option: as a word of its own
+some programs take it for the end of the options.
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ from typing import TypeAlias
 from daemon.policy.lexer import Unreadable, Word
 from daemon.values import dataclass
 
-# What a value or operand must look like. PATH and TREE are paths that the program reads, TREE with all beneath.
+# What a value or operand must look like. PATH, FILE and TREE are paths that the program reads: TREE with all beneath,
+# FILE only if it is no folder, since of a folder the program would read what is in it.
 _KINDS = {
     kind: re.compile(pattern, re.DOTALL)
     for kind, pattern in {
         "TEXT": r".*",
         "ANY": r".*",  # text that may also come from * and ?: what printf prints
         "PATH": r".+",
+        "FILE": r".+",
         "TREE": r".+",
         "NAMES": r".*",  # a glob of the program's own that chooses which files of a tree it reads
         "NUM": r"[+-]?\d{1,18}(?:\.\d{1,18})?[A-Za-z%]{0,3}",
@@ -49,8 +52,8 @@ _KINDS = {
         "MATCH": r"[A-Z0-9_]+=.*|\+|\d+|all|[0-9a-f]{32}",  # a field of the journal, or the number after -n or -b
     }.items()
 }
-_PATHS = ("PATH", "TREE")
-_MAY_BE_GLOBS = ("PATH", "TREE", "ANY", "MOUNT")
+_PATHS = ("PATH", "FILE", "TREE")
+_MAY_BE_GLOBS = (*_PATHS, "ANY", "MOUNT")
 _OPERAND = re.compile(r"([A-Z]+)([?*+]?)(=\.)?")
 _NUMBER = re.compile(r"-\d{1,9}")
 _LONGEST_NAME = 40  # of an option; to look for one like a word of many thousand letters would take seconds
@@ -70,6 +73,10 @@ class Usage:
     """Globs of the files that it is to read within those."""
     stdin: bool = False
     """It reads standard input, having been given no file."""
+    no_folders: tuple[str, ...] = ()
+    """Those of the files that must not be folders."""
+    options_end: int | None = None
+    """Where in argv the options end: the place of the `--` that ends them; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,10 @@ class Parsed:
     operands: tuple[Word, ...]
     values: tuple[tuple[str, str], ...] = ()
     """The values of options, each with its kind."""
+    options_end: int | None = None
+    """Which of the words is the `--` that ends the options; None without one."""
+    before_end: int = 0
+    """How many of the operands stand before it."""
 
     def has(self, *names: str) -> bool:
         return any(name in names for name, _ in self.options)
@@ -136,25 +147,34 @@ class Program:
         """Say what it would do with these words (its own name first); raise Unreadable if that may do harm."""
         parsed = self.parsed(words)
         kinds = self.operands if isinstance(self.operands, str) else self.operands(parsed)
-        named: dict[str, list[str]] = {"PATH": [], "TREE": []}
+        named: dict[str, list[str]] = {kind: [] for kind in _PATHS}
         for word, kind in zip(parsed.operands, _assign(self.name, kinds, parsed.operands), strict=True):
             _refuse_misfit(self.name, kind, word)
             if kind in _PATHS:
                 named[kind].append(word.text)
         if self.check:
             self.check(parsed)
-        stdin = self.stdin or "-" in named["PATH"]
+        stdin = self.stdin or "-" in named["PATH"] + named["FILE"]
         for kind, _, default in _OPERAND.findall(kinds):
             if kind in _PATHS and not named[kind]:
                 stdin = stdin or not default
                 named[kind] += ["."] * bool(default)
-        files, trees = ([path for path in named[kind] if path != "-"] for kind in _PATHS)
+        files, no_folders, trees = ([path for path in named[kind] if path != "-"] for kind in _PATHS)
         stdin = stdin and not parsed.has(*self.without_input)
         added = self.add(parsed) if self.add else ()
         argv = (words[0].text, *added, *(word.text for word in words[1:]))
         values = [text for kind, text in parsed.values if kind in _PATHS and text != "-"]
         wanted = [text for kind, text in parsed.values if kind == "NAMES" and not text.startswith("!")]
-        return Usage(argv, (*values, *files), tuple(trees), tuple(wanted), stdin)
+        end = parsed.options_end
+        return Usage(
+            argv,
+            (*values, *files, *no_folders),
+            tuple(trees),
+            tuple(wanted),
+            stdin,
+            tuple(no_folders),
+            None if end is None else end + len(added),
+        )
 
     def parsed(self, words: Sequence[Word]) -> Parsed:
         """Tell options and operands apart; raise Unreadable for an option that is not listed."""
@@ -168,7 +188,7 @@ class Table:
         self._text, self._negative = text, negative
         self._short: dict[str, _Option] = {}
         self._long: dict[str, _Option] = {}
-        self._number = False
+        self._number = False  # whether -20 is an option
         for item in text.split():
             self._add(item)
 
@@ -185,17 +205,25 @@ class Table:
         else:
             self._short.update({letter: _Option(f"-{letter}") for letter in item[1:]})
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of its options, as `Parsed.options` has them."""
+        number = ("-NUM",) if self._number else ()
+        return frozenset({*(option.name for option in self._short.values()), *self._long, *number})
+
     def parse(self, name: str, words: Sequence[Word]) -> Parsed:
         """Tell options, values and operands apart as getopt_long does, but for abbreviations."""
         options: list[tuple[str, str | None]] = []
         operands: list[Word] = []
         values: list[tuple[str, str]] = []
+        options_end, before_end = None, 0
         at = 1
         while at < len(words):
             word = words[at]
             at += 1
             text = word.text
             if text == "--":
+                options_end, before_end = at - 1, len(operands)
                 operands.extend(words[at:])
                 break
             if not text.startswith("-") or text == "-" or (self._negative and _KINDS["NUM"].fullmatch(text)):
@@ -203,10 +231,14 @@ class Table:
                 continue
             for option, joined in self._read(name, text):
                 given = [Word(joined)] if joined is not None else list(words[at : at + option.wants])
+                if joined is None and any(value.text == "--" for value in given):
+                    problem = f"{name} {option.name} -- is read as a value by some programs, and as an end by others"
+                    form = f"{option.name}=--" if option.name.startswith("--") else f"{option.name}--"
+                    raise Unreadable(problem, f"write {form}" if option.wants == 1 else "use another value")
                 at += 0 if joined is not None else len(given)
                 values += _values(name, option, given)
                 options.append((option.name, given[0].text if given else None))
-        return Parsed(name, tuple(options), tuple(operands), tuple(values))
+        return Parsed(name, tuple(options), tuple(operands), tuple(values), options_end, before_end)
 
     def _read(self, name: str, text: str) -> list[tuple[_Option, str | None]]:
         """Return the options in one word, each with the value that is joined to it."""

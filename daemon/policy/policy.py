@@ -61,6 +61,8 @@ class _Standing:
     verdict: Verdict | None
     """What is said of all these calls alike."""
     restraint: Restraint
+    file_rules: tuple[Rule, ...]
+    """Those that speak there of reading files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +142,7 @@ class Policy:
         if standing.verdict is not None:
             return standing.verdict, ()
         try:
-            request = understand(tool, arguments, self.reach, standing.rules)
+            request = understand(tool, arguments, self.reach, standing.rules, standing.file_rules)
         except Unreadable as error:
             return Verdict(effect=Effect.DENY, rule="built in", reason=error.problem, allowed=error.instead), ()
         verdict = self._by_rules(request.parts, standing, tainted=tainted)
@@ -169,6 +171,7 @@ class Policy:
             rules=tuple(rule for rule in self.rules if rule.is_for(tool, routine)),
             verdict=_OF_THE_RUN if tool in OF_THE_RUN else next(filter(None, refusals), None),
             restraint=self._restraint(routine),
+            file_rules=tuple(rule for rule in self.rules if rule.is_for("file_read", routine)),
         )
 
     def _by_rules(self, parts: Sequence[Part], standing: _Standing, *, tainted: bool) -> Verdict:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any
 
+from daemon.policy.globs import in_either_case
 from daemon.policy.lexer import Unreadable, listed
 from daemon.policy.options import Parsed, Program, synopses
 
@@ -223,7 +223,8 @@ def _rg_operands(parsed: Parsed) -> str:
 
 
 def _diff_operands(parsed: Parsed) -> str:
-    return "TREE TREE" if parsed.has("-r", "--recursive") else "PATH PATH"
+    # of two folders it compares the files in them, of a file and a folder that file in the folder: not only with -r
+    return "TREE TREE" if parsed.has("-r", "--recursive") else "FILE FILE"
 
 
 def _diff_without_links(parsed: Parsed) -> Sequence[str]:
@@ -233,23 +234,18 @@ def _diff_without_links(parsed: Parsed) -> Sequence[str]:
 # --- what must not be read within a tree ---------------------------------------------------------------
 
 
-@cache
-def _either_case(pattern: str) -> str:
-    """Return a glob that takes both cases of each letter: what is forbidden as .env is forbidden as .ENV."""
-    return "".join(f"[{c.lower()}{c.upper()}]" if c.isascii() and c.isalpha() else c for c in pattern)
-
-
 def _skip_in_grep(pattern: str, folder: bool) -> Sequence[str]:
-    name = _either_case(pattern)
+    name = in_either_case(pattern)
     return (f"--exclude-dir={name}",) if folder else (f"--exclude={name}", f"--exclude-dir={name}")
 
 
 def _skip_in_rg(pattern: str, folder: bool) -> Sequence[str]:
+    pattern = re.sub(r"[{}]", r"[\g<0>]", pattern)  # {a,b} would be one or the other
     return (f"--iglob=!**/{pattern}/**" if folder else f"--iglob=!**/{pattern}",)
 
 
 def _skip_in_diff(pattern: str, folder: bool) -> Sequence[str]:
-    return (f"--exclude={_either_case(pattern)}",)
+    return (f"--exclude={in_either_case(pattern)}",)
 
 
 # --- what no table can say -----------------------------------------------------------------------------

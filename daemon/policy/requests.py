@@ -6,11 +6,14 @@ The line that is judged is the line that runs: both are this module's `Planned`,
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from daemon.models import Effect, Json
-from daemon.policy import web
+from daemon.policy import git, web
+from daemon.policy.globs import Glob
 from daemon.policy.judge import Part
 from daemon.policy.language import OTHER, TOOLS, Rule
 from daemon.policy.lexer import MAX_WORDS, Command, Joint, Redirect, Unreadable, Word, read
@@ -36,6 +39,8 @@ class PlannedCommand:
     """Its words fit a profile, so it changes nothing."""
     folder: Place | None = None
     """Tool git: the repository; every other command starts in the workspace."""
+    denied: tuple[str, ...] = ()
+    """Program git: patterns of the files in the repository that must not be shown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,8 +60,13 @@ class Request:
     """Tool shell: what runs."""
 
 
-def understand(tool: str, arguments: Json, reach: Reach, rules: Sequence[Rule] = ()) -> Request:
-    """Return what a call would do; raise Unreadable if that cannot be told. `rules` are those of its routine."""
+def understand(
+    tool: str, arguments: Json, reach: Reach, rules: Sequence[Rule] = (), file_rules: Sequence[Rule] = ()
+) -> Request:
+    """Return what a call would do; raise Unreadable if that cannot be told.
+
+    `rules` are those of its routine, `file_rules` those of them that speak of reading files: git shows files, too.
+    """
     subject = TOOLS.get(tool, OTHER)
     if subject.acts_on == "nothing":
         return Request(parts=(Part(tool=tool),))
@@ -64,9 +74,9 @@ def understand(tool: str, arguments: Json, reach: Reach, rules: Sequence[Rule] =
     if not isinstance(asked, str):
         raise Unreadable(f"{tool} lacks its {subject.argument}", f"give {subject.argument} as text")
     if subject.acts_on == "command":
-        return _line(asked, reach, rules)
+        return _line(asked, reach, rules, file_rules)
     if subject.acts_on == "git":
-        return _git(asked, arguments.get("repository", "."), reach)
+        return _git(asked, arguments.get("repository", "."), reach, rules, file_rules)
     if subject.acts_on == "script":
         return _script(asked, arguments.get("arguments", ()))
     if subject.acts_on == "action":
@@ -94,7 +104,7 @@ def _script(name: str, arguments: object) -> Request:
     return Request(parts=(Part(tool="script", words=(name, *words) if name else ()),))
 
 
-def _git(command: str, repository: object, reach: Reach) -> Request:
+def _git(command: str, repository: object, reach: Reach, rules: Sequence[Rule], file_rules: Sequence[Rule]) -> Request:
     """Understand a command for git, read in the repository that it is for.
 
     What does not only look is refused, whatever a rule says: that is what the tool is.
@@ -106,34 +116,77 @@ def _git(command: str, repository: object, reach: Reach) -> Request:
     if len(pipelines) > 1 or len(pipelines[0].commands) > 1 or first.redirects or first.stdin:
         raise Unreadable("the tool git runs one command of git and nothing besides", "leave out | && || ; < and >")
     words = tuple(_expanded(first.words, there))
-    usage, places, misfit = _usage(read_only()["git"], words, there)
+    usage, _, misfit = _usage(read_only()["git"], words, there)
+    asked = tuple(word.text for word in words[1:])
+    denying = _denying((*(rule for rule in rules if rule.takes(asked)), *file_rules))
+    denied = _in_repository(denying, place, reach)
+    argv = usage.argv
+    if misfit is None:
+        try:
+            argv = git.command_line(words, is_path=_is_path(there), denied=denied)
+        except Unreadable as error:
+            misfit = error
+    # under the name that was written as well as under the one it leads to: in history no link need have been there
+    names = {path: reach.find(str(Path(place.real, path))).names for path in (*usage.files, *usage.trees)}
     part = Part(
         tool="git",
-        words=tuple(word.text for word in words[1:]),
-        paths=(place.names, *(reach.find(each.real).names for each in places)),
+        words=asked,
+        paths=(place.names, *(names[path] for path in (*usage.files, *usage.trees) if path != ".")),
+        trees=tuple(names[path] for path in usage.trees if path != "."),
+        excluded=denying,
         misfit=misfit,
         refusal=misfit,
     )
     planned = PlannedCommand(
         program="git",
-        argv=usage.argv,
+        argv=argv,
         redirects=(),
         stdin=None,
         answers=read_only()["git"].answers,
         reads_only=True,
         folder=place,
+        denied=denied,
     )
     return Request(parts=(part,), line=(Planned(joint=";", commands=(planned,)),))
+
+
+def _denying(rules: Sequence[Rule]) -> tuple[Glob, ...]:
+    return tuple(dict.fromkeys(glob for rule in rules if rule.effect is Effect.DENY for glob in rule.paths))
+
+
+def _in_repository(globs: Sequence[Glob], place: Place, reach: Reach) -> tuple[str, ...]:
+    """Return the patterns of what globs cover in a repository, relative to it; raise Unreadable for all of it."""
+    patterns = {pattern for glob in globs for name in place.names for pattern in glob.beneath(name)}
+    if "**" in patterns:
+        raise Unreadable(f"everything in {place.asked} is denied by a rule", "name another repository")
+    inside = os.path.relpath(reach.workspace, place.real)
+    if not inside.startswith("."):  # the workspace lies in the repository, and its files go by their paths in it
+        folder = re.sub(r"[*?[\\]", "?", inside)
+        patterns |= {f"{folder}/{glob.pattern}" for glob in globs if not (glob.floating or glob.pattern[0] == "/")}
+    return tuple(sorted(patterns))
+
+
+def _is_path(reach: Reach) -> Callable[[str], bool]:
+    """Return how to tell whether git would take an operand for files: it is one, or is a pattern."""
+
+    def is_path(operand: str) -> bool:
+        if "*" in operand or "?" in operand or "[" in operand:
+            return "{" not in operand
+        return reach.on_disk and os.path.lexists(Path(reach.workspace, operand))
+
+    return is_path
 
 
 # --- command lines -------------------------------------------------------------------------------------
 
 
-def _line(line: str, reach: Reach, rules: Sequence[Rule]) -> Request:
+def _line(line: str, reach: Reach, rules: Sequence[Rule], file_rules: Sequence[Rule]) -> Request:
     parts: list[Part] = []
     planned: list[Planned] = []
     for pipeline in read(line):
-        commands = [_command(each, reach, rules, piped=place > 0) for place, each in enumerate(pipeline.commands)]
+        commands = [
+            _command(each, reach, rules, file_rules, piped=place > 0) for place, each in enumerate(pipeline.commands)
+        ]
         parts += [part for part, _ in commands]
         planned.append(Planned(joint=pipeline.joint, commands=tuple(command for _, command in commands)))
         if sum(len(part.words) for part in parts) > 2 * MAX_WORDS:
@@ -141,7 +194,9 @@ def _line(line: str, reach: Reach, rules: Sequence[Rule]) -> Request:
     return Request(parts=tuple(parts), line=tuple(planned))
 
 
-def _command(command: Command, reach: Reach, rules: Sequence[Rule], *, piped: bool) -> tuple[Part, PlannedCommand]:
+def _command(
+    command: Command, reach: Reach, rules: Sequence[Rule], file_rules: Sequence[Rule], *, piped: bool
+) -> tuple[Part, PlannedCommand]:
     words = tuple(_expanded(command.words, reach))
     name = words[0].text
     refusal: Unreadable | None = None
@@ -158,19 +213,40 @@ def _command(command: Command, reach: Reach, rules: Sequence[Rule], *, piped: bo
     usage, places, misfit = _usage(allowed, plain, reach)
     if usage.stdin and not piped and command.stdin is None:
         misfit = Unreadable(f"{name} would read standard input, and there is none", "name a file, or write < FILE")
+    asked = usage.argv if misfit is None else tuple(word.text for word in plain)
+    argv, excluded, denied = usage.argv, tuple[Glob, ...](), tuple[str, ...]()
+    taking = [rule for rule in rules if rule.takes(asked)]
+    if name == "git":
+        excluded = _denying((*taking, *file_rules))
+        try:
+            denied = _in_repository(excluded, reach.find("."), reach)
+            if misfit is None:
+                argv = git.command_line(plain, is_path=_is_path(reach), denied=denied)
+        except Unreadable as error:
+            refusal = refusal or error
+    elif usage.trees and allowed and allowed.excludes:
+        excluded = tuple(glob for glob in _denying(taking) if glob.base or glob.folder)
+        options = [
+            option
+            for glob in excluded
+            if (pattern := glob.base or glob.folder)
+            for option in allowed.excludes(pattern, glob.base is None)
+        ]
+        end = len(argv) if usage.options_end is None else usage.options_end
+        argv = (*argv[:end], *dict.fromkeys(options), *argv[end:])
     part = Part(
         tool="shell",
-        words=usage.argv if misfit is None else tuple(word.text for word in plain),
+        words=asked,
         paths=tuple(place.names for place in (*places, *([stdin] if stdin else ()))),
-        trees=tuple(reach.find(tree).names[0] for tree in usage.trees),
+        trees=tuple(_trees(usage, reach)),
         wanted=usage.wanted,
-        passes_over=bool(allowed and allowed.excludes),
+        excluded=excluded,
         misfit=misfit,
         refusal=refusal,
     )
     if misfit is not None:
         part = replace(part, paths=(*part.paths, *_guessed(plain, reach)))
-    argv = (words[0].text, *_passing_over(usage, allowed, rules)[1:])
+    argv = (words[0].text, *argv[1:])
     return part, PlannedCommand(
         program=name,
         argv=argv,
@@ -178,7 +254,18 @@ def _command(command: Command, reach: Reach, rules: Sequence[Rule], *, piped: bo
         stdin=stdin,
         answers=allowed.answers if allowed else (),
         reads_only=misfit is None and refusal is None,
+        denied=denied,
     )
+
+
+def _trees(usage: Usage, reach: Reach) -> Iterator[tuple[str, ...]]:
+    """Yield the folders of which every file is read, each under its names; nothing lies beneath a file."""
+    for path in usage.trees:
+        place = reach.find(path)
+        if reach.on_disk and os.path.isfile(place.real):  # noqa: PTH113 - Path raises for a name that is too long
+            continue
+        holds_workspace = reach.workspace.startswith(place.real.rstrip("/") + "/")
+        yield (*place.names, ".") if holds_workspace else place.names  # what is in the workspace goes by its path there
 
 
 def _expanded(words: Sequence[Word], reach: Reach) -> Iterator[Word]:
@@ -201,6 +288,10 @@ def _usage(
         places = tuple(reach.find(path) for path in (*usage.files, *usage.trees) if path != os.devnull)
         for place in places:
             refuse_devices(place)
+        for path in usage.no_folders:
+            if reach.on_disk and os.path.isdir(reach.find(path).real):  # noqa: PTH112 - as above
+                problem = f"{words[0].text}: {path} is a folder, and would be read with what is in it"
+                raise Unreadable(problem, f"name files, or write {words[0].text} -r for two folders")
     except Unreadable as misfit:
         return bare, (), misfit
     return usage, places, None
@@ -218,16 +309,3 @@ def _guessed(words: Sequence[Word], reach: Reach) -> Iterator[tuple[str, ...]]:
                 yield reach.find(text).names
             except Unreadable:
                 yield (text,)
-
-
-def _passing_over(usage: Usage, allowed: Allowed | None, rules: Sequence[Rule]) -> tuple[str, ...]:
-    """Return the words with those added that keep a program, reading a whole tree, off what is forbidden."""
-    if not usage.trees or allowed is None or allowed.excludes is None:
-        return usage.argv
-    added: list[str] = []
-    for rule in rules:
-        for glob in rule.paths if rule.effect is Effect.DENY and rule.takes(usage.argv) else ():
-            if pattern := glob.base or glob.folder:
-                added += allowed.excludes(pattern, glob.base is None)
-    end = usage.argv.index("--") if "--" in usage.argv else len(usage.argv)
-    return (*usage.argv[:end], *dict.fromkeys(added), *usage.argv[end:])

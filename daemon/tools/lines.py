@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from daemon.errors import ToolFailed
-from daemon.models import Effect, Json, ToolContext
+from daemon.models import Json, ToolContext
 from daemon.policy import Planned, PlannedCommand, Policy
 from daemon.policy.lexer import Stream
 from daemon.policy.profiles import TRUSTED
@@ -104,7 +104,7 @@ class _Commands:
         require_sandbox(self.policy, self.sandbox, command.program, reads_only=command.reads_only)
         variables, needs = {"HOME": _NOWHERE} if command.program in _OBEY_HOME else {}, list[str]()
         if command.program == "git":
-            variables |= repository_view(Path(self.folder), self.files, owner=self.sandbox.user, hidden=self._hidden())
+            variables |= repository_view(Path(self.folder), self.files, owner=self.sandbox.user, denied=command.denied)
             needs.append(variables["GIT_DIR"])
         stdin, fault = None, None
         if command.stdin is not None:
@@ -129,11 +129,6 @@ class _Commands:
             needs=needs,
             fault=fault,
         )
-
-    def _hidden(self) -> list[str]:
-        """Return what the policy forbids to read: git would show it all the same, in what was changed."""
-        denying = [rule for rule in self.policy.rules if rule.effect is Effect.DENY and rule.tool in ("*", "file_read")]
-        return [glob.pattern for rule in denying if rule.is_for("file_read", self.routine) for glob in rule.paths]
 
     def _cell(self, command: PlannedCommand) -> Json:
         return self.sandbox.cell(

@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from daemon.errors import ToolFailed
+from daemon.policy.globs import in_either_case
 from daemon.sandbox import User
 from daemon.tools.opening import open_beneath
 
@@ -35,7 +36,6 @@ _HARMLESS = {
 }
 _SECTION = re.compile(r'\[\s*([A-Za-z]+)(?:\s+"([\w./+-]+)")?\s*\]')
 _SETTING = re.compile(r"([A-Za-z]+)\s*=\s*([\w./:@+*~-]+)")
-_PLAIN = re.compile(r"[\w.*?/+@~-]+")  # what .gitattributes reads as .gitignore does
 _HEAD = re.compile(r"(?:ref: refs/[\w./+-]+|[0-9a-f]{40}|[0-9a-f]{64})\n?")
 
 _ENVIRONMENT = {
@@ -53,13 +53,13 @@ _ENVIRONMENT = {
 
 
 def repository_view(
-    folder: Path, stack: ExitStack, *, owner: User | None = None, hidden: Iterable[str] = ()
+    folder: Path, stack: ExitStack, *, owner: User | None = None, denied: Iterable[str] = ()
 ) -> dict[str, str]:
     """Return the environment in which git sees the repository of a folder; the view goes when the stack unwinds.
 
-    `owner` is who git runs as, if that is not us; of files in `hidden`, patterns as in .gitignore, it is only shown
-    that they were changed. Without a repository git says so itself. Raises ToolFailed for one not wholly in the
-    folder.
+    `owner` is who git runs as, if that is not us; files in `denied`, patterns as in .gitignore, are binary to it: of
+    them it shows at most that they were changed, also where the policy let it have words that do not exclude them.
+    Without a repository git says so itself. Raises ToolFailed for one not wholly in the folder.
     """
     place = folder / ".git"
     environment = {**_ENVIRONMENT, "GIT_DIR": str(place), "GIT_WORK_TREE": str(folder)}
@@ -80,7 +80,8 @@ def repository_view(
     (view / "HEAD").write_text(_head(place))
     (view / "config").write_text("".join(_settings(place)))
     (view / "info").mkdir()
-    (view / "info" / "attributes").write_text("".join(f"{each} -diff\n" for each in hidden if _PLAIN.fullmatch(each)))
+    quoted = [in_either_case(pattern).replace('"', r"\"") for pattern in denied]
+    (view / "info" / "attributes").write_text("".join(f'"{each}" -diff\n' for each in quoted))
     if owner:
         for path in (view, *view.iterdir(), view / "info" / "attributes"):
             os.chown(path, owner.uid, owner.gid, follow_symlinks=False)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.policy.globs import BadPattern, Glob
+from daemon.policy.globs import BadPattern, Glob, in_either_case
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,25 @@ def test_case_does_not_matter_where_something_is_forbidden() -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", ["", " a", "!a", "~/a", "./a", "../a", "a/../b", "a/..", "a/", "a//b", "a**", "**a/b", "[a]", "a\\b"]
+    "pattern",
+    [
+        "",
+        " a",
+        "!a",
+        "~/a",
+        "./a",
+        "../a",
+        "a/../b",
+        "a/..",
+        "a/",
+        "a//b",
+        "a**",
+        "**a/b",
+        "[a]",
+        "a\\b",
+        "a\0b",
+        "a\nb",
+    ],
 )
 def test_a_pattern_that_could_be_misread_is_refused(pattern: str) -> None:
     with pytest.raises(BadPattern):
@@ -72,6 +90,35 @@ def test_whether_something_may_lie_beneath_a_folder_is_never_wrongly_denied(
     assert Glob(pattern).may_lie_beneath(folder) is may
 
 
+@pytest.mark.parametrize(
+    ("pattern", "folder", "beneath"),
+    [
+        ("*.pem", ".", {"**/*.pem"}),
+        ("*.pem", "/srv/a", {"**/*.pem"}),
+        ("my secrets/**", ".", {"my secrets/**"}),
+        ("my secrets/**", "my secrets", {"**"}),
+        ("my secrets/**", "other", set()),
+        ("a/*/c", "a", {"*/c"}),
+        ("a/*/c", "a/b", {"c"}),
+        ("a", "a", {"**/a"}),
+        ("**/.ssh/**", "home", {"**/.ssh/**"}),
+        ("**/.ssh/**", "home/.ssh", {"**/.ssh/**", "**"}),
+        ("**/a/b", "x/a", {"**/a/b", "b"}),
+        ("/srv/a/**", "/srv", {"a/**"}),
+        ("/srv/a/**", "/srv/a/b", {"**"}),
+        ("/srv/a/**", "srv", set()),
+        ("srv/a/**", "/srv", set()),
+    ],
+)
+def test_a_pattern_is_told_relative_to_a_folder(pattern: str, folder: str, beneath: set[str]) -> None:
+    assert Glob(pattern).beneath(folder) == beneath
+
+
+def test_what_a_program_is_to_pass_over_is_so_in_either_case() -> None:
+    assert in_either_case("*.pem?") == "*.[pP][eE][mM]?"
+    assert in_either_case("7-ä界") == "7-*界"
+
+
 _NAME = st.sampled_from(["a", "b", "ab", ".env", "reports", "x.pem"])
 _PART = st.sampled_from(["a", "b", "*", "**", "a*", "?", ".env*", "reports", "*.pem"])
 
@@ -84,3 +131,13 @@ def test_what_covers_a_path_may_lie_beneath_each_folder_above_it(pattern: str, p
         assert all(glob.may_lie_beneath("/".join(path[:depth]) or ".") for depth in range(len(path)))
     if glob.covers_all_of("/".join(path)):
         assert glob.covers("/".join([*path, "b", "x.pem"]))
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(pattern=st.lists(_PART, min_size=1, max_size=3).map("/".join), path=st.lists(_NAME, min_size=2, max_size=4))
+def test_relative_to_a_folder_a_pattern_covers_the_same(pattern: str, path: list[str]) -> None:
+    for depth in range(1, len(path)):
+        beneath = Glob(pattern).beneath("/".join(path[:depth]))
+        # of one part only, a pattern is for any depth, unless it is told from the root
+        covered = any(Glob(f"/{each}").covers("/" + "/".join(path[depth:])) for each in beneath)
+        assert covered == Glob(pattern).covers("/".join(path))

@@ -1,5 +1,7 @@
 """Of all rules that speak of a call the strictest decides; what none speaks of is denied."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -89,13 +91,17 @@ def test_what_is_forbidden_is_so_under_each_of_its_names() -> None:
     assert effect(part, rule(ALLOW, "file_read", paths="link")) is DENY
 
 
-def test_a_tree_that_may_hold_something_forbidden_is_so_unless_that_is_passed_over() -> None:
+def test_a_tree_that_may_hold_something_forbidden_is_so_unless_that_is_excluded() -> None:
     free = rule(ALLOW, argv="grep", profile=True)
-    tree = command("grep -r x src", "src", trees=("src",))
-    passing = command("grep -r x src", "src", trees=("src",), passes_over=True)
+    tree = command("grep -r x src", "src", trees=(("src",),))
+    excluded = tuple(Glob(pattern, fold=True) for pattern in (".env*", "*.pem", "**/.ssh/**"))
+    passing = command("grep -r x src", "src", trees=(("src",),), excluded=excluded)
     for pattern in (".env*", "*.pem", "**/.ssh/**"):
         assert effect(tree, free, rule(DENY, "*", paths=pattern)) is DENY
         assert effect(passing, free, rule(DENY, "*", paths=pattern)) is ALLOW
+        within = replace(passing, trees=((".",), ("src/.ssh", "link")))
+        assert effect(within, free, rule(DENY, "*", paths=pattern)) is (DENY if "ssh" in pattern else ALLOW)
+    assert effect(replace(passing, trees=(("src", ".ssh"),)), free, rule(DENY, "*", paths="**/.ssh/**")) is DENY
     assert effect(passing, free, rule(DENY, "*", paths="src/private/**")) is DENY
     assert effect(passing, free, rule(DENY, "*", paths="other/private/**")) is ALLOW
     assert effect(passing, free, rule(ASK, "*", paths=".env*")) is ASK

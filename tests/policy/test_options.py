@@ -47,6 +47,11 @@ def test_listed_options_pass_in_every_form(line: str) -> None:
         ("-oa/b x", "does not take 'a/b'"),
         ("--=5 x", "prog --"),
         ("-é x", "prog -é"),
+        ("-n -- x", "prog -n --"),
+        ("-f -- x", "prog -f --"),
+        ("--lines -- x", "prog --lines --"),
+        ("--pair a -- x", "prog --pair --"),
+        ("--pair -- b x", "prog --pair --"),
     ],
 )
 def test_whatever_is_not_listed_is_refused_by_name(line: str, problem: str) -> None:
@@ -99,6 +104,22 @@ def test_options_of_ours_stand_first_where_every_program_takes_them() -> None:
     adding = Program("prog", "-q", "PATH*", add=lambda _: ("--safe",))
     assert usage("a -q -- -b", adding).argv == ("prog", "--safe", "a", "-q", "--", "-b")
     assert usage("a", adding).argv == ("prog", "--safe", "a")
+
+
+@pytest.mark.parametrize(
+    ("line", "end"),
+    [("x", None), ("x -- y", 2), ("-q -- x", 2), ("x -- y -- z", 2), ("-f-- -- x", 2), ("-f -x -- -- x", 3)],
+)
+def test_it_is_known_where_the_options_end(line: str, end: int | None) -> None:
+    assert usage(line).options_end == end
+    adding = Program("prog", TEXT, "TEXT PATH*", add=lambda _: ("--safe",))
+    assert usage(line, adding).options_end == (None if end is None else end + 1)
+
+
+def test_of_a_file_it_is_known_that_it_must_be_no_folder() -> None:
+    comparing = Program("prog", "", "FILE FILE")
+    assert (usage("a b", comparing).files, usage("a b", comparing).no_folders) == (("a", "b"), ("a", "b"))
+    assert usage("- b", comparing).stdin and usage("- b", comparing).no_folders == ("b",)
 
 
 def test_a_table_is_read_as_it_is_written() -> None:

@@ -77,7 +77,7 @@ def test_a_search_through_a_tree_is_run_with_the_forbidden_names_left_out(shippe
     argv = pipeline.commands[0].argv
     assert verdict.allows
     assert (argv[:3], argv[-2:]) == (("grep", "-r", "x"), ("--", "src"))
-    assert {"--exclude=.[eE][nN][vV]*", "--exclude-dir=.[gG][iI][tT]"} <= set(argv)
+    assert {"--exclude=.[eE][nN][vV]*", "--exclude-dir=.[gG][iI\u0130\u0131][tT]"} <= set(argv)
 
 
 def test_what_is_forbidden_to_one_program_is_left_out_of_its_searches(policy: Write) -> None:
@@ -91,7 +91,7 @@ def test_what_is_forbidden_to_one_program_is_left_out_of_its_searches(policy: Wr
         assert verdict.allows
         return pipeline.commands[0].argv
 
-    assert "--exclude=*.[bB][aA][kK]" in planned("grep -r x src")
+    assert "--exclude=*.[bB][aA][kK\u212a]" in planned("grep -r x src")  # the last is the sign of Kelvin
     assert planned("rg x src") == ("rg", "x", "src")
 
 
