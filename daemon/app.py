@@ -172,6 +172,7 @@ class App:
                 app.owner = _owner(lock, database)
                 app.shared = config.executor.kind == "procrastinate" and not alone
                 app.journal = app._journal(database)
+                await app.journal.move_waits()  # before anything that waits is read
                 app.memory = remember(
                     database, config, place.env, place.secrets, clock=app.clock.now, zone=lambda: app.zone
                 )
@@ -196,6 +197,7 @@ class App:
                     anywhere=app.shared,
                     workspace=workspace,
                     afford=app._afford,
+                    when_waits_moved=app._look_at_waits,
                 )
                 app.approvals = app._approvals()
                 app.talk = app._talk()
@@ -495,6 +497,12 @@ class App:
         from daemon.replays import Replays
 
         return Replays(self, self.config.workspace_path(self.place.state))
+
+    def _look_at_waits(self) -> None:
+        """Look again at what waits for an instant: the clock was set, and some of these were moved."""
+        self.executor.line_up_anew()
+        self.outbox.wake()
+        self.approvals.wake()
 
     async def _live(self, run_id: str) -> Run | None:
         from daemon.run import live

@@ -11,7 +11,7 @@ from daemon.errors import NotFound, Refused
 from daemon.models import Delivery, DeliveryStatus, Json, Report, Run, Status, Taint
 from daemon.store.incidents import Alerting, judge, over
 from daemon.store.part import Part
-from daemon.store.rows import Row, clean, moment, moment_or_none, stamp, stamp_or_none
+from daemon.store.rows import Row, clean, moment, moment_or_none, now_in, now_of_read, stamp
 
 _DELIVERY = """
 SELECT o.id, o.run_id, r.routine, o.target, o.options, o.zone, o.status, o.attempts, o.next_at, o.receipt, o.error,
@@ -25,14 +25,21 @@ class Deliveries(Part):
 
     async def due_deliveries(self, now: datetime) -> list[Delivery]:
         """Return what is to be sent by now, longest due first."""
-        return await self._find("WHERE o.status = 'pending' AND o.next_at <= ? ORDER BY o.next_at, o.id", (stamp(now),))
+
+        def work(connection: sqlite3.Connection) -> list[Delivery]:
+            due = "WHERE o.status = 'pending' AND o.next_at <= ? ORDER BY o.next_at, o.id"
+            values = (now_of_read(connection, stamp(now)),)
+            return [_delivery_of(row) for row in connection.execute(f"{_DELIVERY} {due}", values)]
+
+        return await self._db.read(work)
 
     async def next_delivery(self) -> datetime | None:
-        """Return when the next delivery is due, None if none is pending."""
+        """Return when the next delivery is due by the clock of this process, None if none is pending."""
+        now = self._now()
 
         def work(connection: sqlite3.Connection) -> datetime | None:
             (earliest,) = connection.execute("SELECT min(next_at) FROM outbox WHERE status = 'pending'").fetchone()
-            return moment_or_none(earliest)
+            return None if earliest is None else moment(earliest - now_of_read(connection, now) + now)
 
         return await self._db.read(work)
 
@@ -66,8 +73,8 @@ class Deliveries(Part):
 
     async def send_again(self, id_: int) -> Delivery:
         """Give a delivery that failed or was withheld its full patience again; Refused if it has arrived. NotFound."""
-        changes = "status = 'pending', attempts = 0, next_at = ?"
-        return await self._redirect(id_, changes, (stamp(self._clock()),), refused=("delivered",))
+        changes, now = "status = 'pending', attempts = 0, next_at = ?, waits_since = ?", self._now()
+        return await self._redirect(id_, changes, (now, now), refused=("delivered",))
 
     async def drop(self, id_: int) -> Delivery:
         """Give a delivery up for good: it is neither sent nor shown as trouble any more; Refused if it has arrived."""
@@ -102,13 +109,16 @@ class Deliveries(Part):
         error: str | None = None,
         next_at: datetime | None = None,
     ) -> None:
-        values = (status, receipt and clean(receipt), error and clean(error), stamp_or_none(next_at), id_)
+        now = self._now()
+        values = (status, receipt and clean(receipt), error and clean(error))
 
         def work(connection: sqlite3.Connection) -> None:
+            there = now_in(connection, now)
+            wait = (None, None) if next_at is None else (stamp(next_at) - now + there, there)
             changed = connection.execute(
-                "UPDATE outbox SET attempts = attempts + 1, status = ?, receipt = ?, error = ?, next_at = ?"
-                " WHERE id = ?",
-                values,
+                "UPDATE outbox SET attempts = attempts + 1, status = ?, receipt = ?, error = ?, next_at = ?,"
+                " waits_since = ? WHERE id = ?",
+                (*values, *wait, id_),
             )
             if changed.rowcount == 0:
                 raise NotFound(f"there is no delivery {id_}")
@@ -129,13 +139,15 @@ def enqueue(
     """Add a run's deliveries, in the transaction that ends it; what is not to be sent is kept for the record."""
     assert run.ended is not None  # noqa: S101  the caller has just ended it
     now = stamp(run.ended)
+    due = now_in(connection, now)
     connection.executemany(
-        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, error)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since, error)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (
                 *(run.id, target, json.dumps(options, separators=(",", ":")), zone, status, now),
-                *(now if status is DeliveryStatus.PENDING else None, why),
+                *((due, due) if status is DeliveryStatus.PENDING else (None, None)),
+                why,
             )
             for target, options, status, why in judge(connection, run, deliveries, zone, alerting)
         ],
