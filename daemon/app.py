@@ -42,6 +42,7 @@ from daemon.metrics import Metrics
 from daemon.models import Json, Run, Status, new_id
 from daemon.money import Purse, priced
 from daemon.needs import having, nobody_has
+from daemon.notify import Notifier
 from daemon.outages import Outages
 from daemon.places import OVERLAY
 from daemon.policy import Policy
@@ -167,7 +168,7 @@ class App:
             app.policy = app._read_policy(config)
             secret = config.hooks_secret()
             app.targets = app._read_targets(config)
-            app.database = database = await open_database(place.state / "agentd.db", _store_url(place))
+            app.database = database = await app._open_database()
             try:
                 app.owner = _owner(lock, database)
                 app.shared = config.executor.kind == "procrastinate" and not alone
@@ -211,6 +212,17 @@ class App:
                 await database.close()
         finally:
             lock.release()
+
+    async def _open_database(self) -> Database:
+        """Open the database; a server that is away is waited for, and systemd and the log are told. ConfigError."""
+        place, wait, notifier = self.place, self.config.store.wait, Notifier(self.place.env)
+
+        def when_away(problem: str) -> None:
+            # a start may take longer than the unit allows as long as it says that it goes on
+            notifier.send(f"STATUS=waiting for the database: {problem}", "EXTEND_TIMEOUT_USEC=30000000")
+
+        url = _store_url(place)
+        return await open_database(place.state / "agentd.db", url, wait=wait, when_away=when_away)
 
     def _purse(self) -> Purse:
         return Purse(

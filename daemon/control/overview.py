@@ -111,7 +111,7 @@ def _active_row(run: Mapping[str, Any], today: datetime, waiting: Mapping[str, i
     since = f"for {span((today - at(run['started'])).total_seconds())}" if run["started"] else "not started yet"
     if run["started"] and at(run["started"]) > today:
         since = "since before the clock was set back"
-    if run["not_before"]:
+    if run.get("not_before"):
         since = f"until {when(run['not_before'], today)}"
     if run["id"] in waiting:
         since = f"with {counted(waiting[run['id']], 'run')} before it" if waiting[run["id"]] else "and first in line"
@@ -305,7 +305,7 @@ def outcome(run: Mapping[str, Any], today: datetime) -> str:
         told += ", nothing to report"
     if run["ended"]:
         told += f"{',' if ',' in told else ''} {when(run['ended'], today)}"
-    elif run["not_before"]:
+    elif run.get("not_before"):
         told += f" until {when(run['not_before'], today)}"
     elif run["started"]:
         told += f" since {when(run['started'], today)}"

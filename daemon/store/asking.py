@@ -60,7 +60,8 @@ def ask(connection: sqlite3.Connection, run: Run, asked: Petition, now: datetime
     settle(connection, before, place, _A.VOID, stamp(now), "")
     row = (
         new_id(), run.id, run.routine, asked.call_id, asked.tool, deflate(encode(asked.request)), asked.digest,
-        clean(asked.rule), clean(asked.reason), asked.taint, _A.PENDING, stamp(created), stamp(created + patience), None, "",
+        clean(asked.rule), clean(asked.reason), asked.taint, _A.PENDING, stamp(created), stamp(created + patience),
+        None, "",
     )  # fmt: skip
     connection.execute(f"INSERT INTO approval ({_COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)
     _note(connection, "asked", _approval_of(row), stamp(now), "")

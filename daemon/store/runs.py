@@ -152,8 +152,8 @@ _CANCEL = f"UPDATE run SET cancel = 1, status = 'cancelled', ended = ?, fence = 
 
 _LEAVE = f"""
 UPDATE run SET status = ?, ended = ?, not_before = ?, waits_since = ?, active = ?, report = ?, silent = ?, detail = ?,
-    provider = ?, model = ?, input = ?, cache_read = ?, cache_write = ?, output = ?, reasoning = ?, iterations = ?, taint = ?,
-    sandbox = ?, fence = fence + ?, barren = max(barren - ?, 0), owner = NULL, lease_until = NULL
+    provider = ?, model = ?, input = ?, cache_read = ?, cache_write = ?, output = ?, reasoning = ?, iterations = ?,
+    taint = ?, sandbox = ?, fence = fence + ?, barren = max(barren - ?, 0), owner = NULL, lease_until = NULL
 WHERE id = ? AND fence = ? AND steps = coalesce(?, steps) AND status IN (%s)
 RETURNING {RUN}
 """
@@ -542,7 +542,7 @@ def leave(
     forgiven: bool = False,
     since: datetime | None = None,
 ) -> Run:
-    """Write down a run that its owner lets go of, ended or queued again; `since` is when its wait began, if it waits."""
+    """Write down a run that its owner lets go of, ended or queued again; `since` is when its wait began, if any."""
     sources = _BEFORE[run.status]
     row = connection.execute(
         _LEAVE % ", ".join("?" * len(sources)),

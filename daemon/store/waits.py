@@ -51,8 +51,9 @@ WHERE paused = 1 AND paused_until IS NOT NULL AND paused_since > ? RETURNING nam
 """
 # Reminders and the cool-down of an incident are counted from when people were told, and from when it was over.
 _MOVE_INCIDENTS = """
-UPDATE incident SET opened = CASE WHEN opened > ? THEN ? ELSE opened END, seen = CASE WHEN seen > ? THEN ? ELSE seen END,
-    told = CASE WHEN told > ? THEN ? ELSE told END, closed = CASE WHEN closed > ? THEN ? ELSE closed END
+UPDATE incident SET opened = CASE WHEN opened > ? THEN ? ELSE opened END,
+    seen = CASE WHEN seen > ? THEN ? ELSE seen END, told = CASE WHEN told > ? THEN ? ELSE told END,
+    closed = CASE WHEN closed > ? THEN ? ELSE closed END
 WHERE opened > ? OR seen > ? OR told > ? OR closed > ?
 """
 # The next digest is the first one due after the last.
@@ -85,7 +86,7 @@ class MovedWaits:
 
 
 def move_waits(connection: sqlite3.Connection, now: int) -> MovedWaits:
-    """Move every wait that began later than `now`, in the transaction under way; `now` is in microseconds since 1970."""
+    """Move every wait that began later than `now`, microseconds since 1970, in the transaction under way."""
 
     def rows(statement: str, values: Row) -> list[Row]:
         return list(connection.execute(statement, values).fetchall())
