@@ -246,7 +246,7 @@ async def test_what_was_put_off_while_the_clock_was_ahead_waits_no_longer_than_i
         await waiting.begin()
         if stopped:
             await home.kill()
-        clock.set("2026-01-05T08:00")
+        clock.set("2026-01-05T08:05")
         if stopped:
             await home.start()
         (moved,) = await home.logged("clock.waits_moved")
@@ -265,10 +265,10 @@ async def test_what_was_put_off_while_the_clock_was_ahead_waits_no_longer_than_i
 
         receiver = Receiver()
         async with await asyncio.start_server(receiver._serve, "127.0.0.1", waiting.port):
-            clock.set("2026-01-05T09:10")
+            clock.set("2026-01-05T09:30")
             await home.logged("delivery.arrived", run=waiting.runs["says"])
             assert (await home.until(waiting.runs["again"], "run_ended"))["report"] == "Got through."
-        clock.set("2026-01-06T08:10")
+        clock.set("2026-01-06T08:30")
         assert (await home.until(waiting.runs["asks"], "run_ended"))["report"] == "Nobody answered."
         assert await home.stop() == 0
     assert [line for line in home.log_lines() if line["event"] == "clock.waits_moved"] == [moved]

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from daemon.errors import Refused
 from daemon.models import Approval, ApprovalStatus, Petition, Run, Status
 from daemon.store.asking import approvals_in, ask, find_approval, settle
-from daemon.store.rows import KEEP_FACT, moment, now_in, now_of_read, stamp
+from daemon.store.rows import KEEP_FACT, moment, moment_or_none, stamp
 from daemon.store.runs import Runs, leave
 
 _REMEMBERED = "approvals.remembered"  # queue.sql tells everybody of it
@@ -48,12 +48,12 @@ class Approvals(Runs):
         now = stamp(self._clock())
 
         def work(connection: sqlite3.Connection) -> tuple[list[Approval], list[Run]]:
-            asked, there = find_approval(connection, id_), now_in(connection, now)
-            if asked.status is not ApprovalStatus.PENDING or asked.expires <= moment(there):
+            asked = find_approval(connection, id_)
+            if asked.status is not ApprovalStatus.PENDING or asked.expires <= moment(now):
                 state = ApprovalStatus.EXPIRED if asked.status is ApprovalStatus.PENDING else asked.status
                 raise Refused(f"approval {asked.id} is {state.value}: it cannot be answered any more")
             where = "status = 'pending' AND expires > ? AND routine = ? AND digest = ?"
-            return settle(connection, where, (there, asked.routine, asked.petition.digest), status, now, by)
+            return settle(connection, where, (now, asked.routine, asked.petition.digest), status, now, by)
 
         return await self._db.write(work, durable=True)
 
@@ -73,8 +73,7 @@ class Approvals(Runs):
         now = stamp(self._clock())
 
         def work(connection: sqlite3.Connection) -> list[Run]:
-            due = (now_in(connection, now),)
-            return settle(connection, "status = 'pending' AND expires <= ?", due, ApprovalStatus.EXPIRED, now, "")[1]
+            return settle(connection, "status = 'pending' AND expires <= ?", (now,), ApprovalStatus.EXPIRED, now, "")[1]
 
         return await self._db.write(work, durable=True)
 
@@ -92,12 +91,11 @@ class Approvals(Runs):
         return await self._db.write(work, durable=True)
 
     async def next_expiry(self) -> datetime | None:
-        """Return when the next question expires by the clock of this process; None if none is open."""
-        now = self._now()
+        """Return when the next question expires; None if none is open."""
 
         def work(connection: sqlite3.Connection) -> datetime | None:
             (at,) = connection.execute("SELECT min(expires) FROM approval WHERE status = 'pending'").fetchone()
-            return None if at is None else moment(at - now_of_read(connection, now) + now)
+            return moment_or_none(at)
 
         return await self._db.read(work)
 

@@ -19,7 +19,6 @@ from daemon.store.rows import (
     encode,
     moment,
     moment_or_none,
-    now_in,
     runs_in,
     stamp,
 )
@@ -55,13 +54,11 @@ def ask(connection: sqlite3.Connection, run: Run, asked: Petition, now: datetime
         return False
     if rows and rows[0] in (_A.APPROVED, _A.REJECTED, _A.EXPIRED):
         return True
-    created = moment(now_in(connection, stamp(now)))
     before = "status IN ('pending', 'approved') AND run_id = ? AND call_id = ?"
     settle(connection, before, place, _A.VOID, stamp(now), "")
     row = (
         new_id(), run.id, run.routine, asked.call_id, asked.tool, deflate(encode(asked.request)), asked.digest,
-        clean(asked.rule), clean(asked.reason), asked.taint, _A.PENDING, stamp(created), stamp(created + patience),
-        None, "",
+        clean(asked.rule), clean(asked.reason), asked.taint, _A.PENDING, stamp(now), stamp(now + patience), None, "",
     )  # fmt: skip
     connection.execute(f"INSERT INTO approval ({_COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)
     _note(connection, "asked", _approval_of(row), stamp(now), "")

@@ -32,7 +32,6 @@ from daemon.store.slots import Claim, RoutineState, Slots
 from daemon.store.spending import Spending
 from daemon.store.streaks import Streak, Streaks
 from daemon.store.told import Messages, Told
-from daemon.store.waits import Waits
 
 __all__ = ["Claim", "Day", "Journal", "Portion", "RoutineState", "SlotRow", "Streak", "Told"]
 
@@ -56,7 +55,6 @@ class Journal(
     Digests,
     Histories,
     Renaming,
-    Waits,
     RunStore,
 ):
     """The record of slots, what became of them (accounts.py), events (occasions.py), runs and steps, what they wait

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 
 from daemon.models import Json
-from daemon.store.rows import MICROSECOND, moment, now_in, now_of_read, stamp
+from daemon.store.rows import MICROSECOND, moment, now_in, stamp
 from daemon.store.runs import LEASE, Runs
-from daemon.store.waits import MovedWaits, move_waits
+from daemon.store.waits import MovedWaits, move_deliveries, move_waits
 from daemon.values import dataclass
 
 FORGOTTEN = timedelta(days=1) // MICROSECOND  # microseconds after which a silent process is not listed any more
@@ -109,6 +109,8 @@ class Leases(Runs):
             if heal:
                 heal(connection, there)
             leads = may_lead and bool(connection.execute(_LEAD, (there + self._lease, me.id, there, me.id)).fetchall())
+            if leads:
+                waits = replace(waits, deliveries=move_deliveries(connection, now))
             return Beat(lost=lost, cancelled=cancelled, freed=freed, leads=leads, waits=waits)
 
         beat = await self._db.write(work, durable=True)
@@ -121,6 +123,22 @@ class Leases(Runs):
             leads=beat.leads,
             waits=beat.waits,
         )
+
+    async def move_waits(self) -> MovedWaits:
+        """Move every wait that began while the clock was ahead, and log what was moved.
+
+        To be called at start, before anything that waits is read, and when the clock was set.
+        """
+        ours = self._now()
+
+        def work(connection: sqlite3.Connection) -> MovedWaits:
+            # of several machines none knows the time better than the database that they share
+            moved = move_waits(connection, now_in(connection, ours) if self._in_turn else ours)
+            return replace(moved, deliveries=move_deliveries(connection, ours))
+
+        moved = await self._db.write(work)
+        moved.write_to_log()
+        return moved
 
     def _end_leases_of_the_future(self, connection: sqlite3.Connection, now: int) -> None:
         """Shorten the leases of processes that were heard of last while the clock of the database was ahead.
@@ -152,7 +170,7 @@ class Leases(Runs):
         ours = stamp(self._clock())
 
         def work(connection: sqlite3.Connection) -> list[Worker]:
-            there = now_of_read(connection, ours)
+            there = _clock_of(connection, ours)
             rows = connection.execute(
                 "SELECT id, kind, host, pid, version, started, seen, running, capacity, leads, has FROM worker"
                 " ORDER BY started, id"
@@ -176,3 +194,11 @@ class Leases(Runs):
             ]
 
         return await self._db.read(work)
+
+
+def _clock_of(connection: sqlite3.Connection, ours: int) -> int:
+    """Return the moment by the clock of the database, in a read, which begins without asking for it."""
+    if not hasattr(connection, "driver"):
+        return ours
+    (there,) = connection.execute("SELECT agentd_now()").fetchone()
+    return int(there)

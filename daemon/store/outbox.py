@@ -11,7 +11,7 @@ from daemon.errors import NotFound, Refused
 from daemon.models import Delivery, DeliveryStatus, Json, Report, Run, Status, Taint
 from daemon.store.incidents import Alerting, judge, over
 from daemon.store.part import Part
-from daemon.store.rows import Row, clean, moment, moment_or_none, now_in, now_of_read, stamp
+from daemon.store.rows import Row, clean, moment, moment_or_none, stamp
 
 _DELIVERY = """
 SELECT o.id, o.run_id, r.routine, o.target, o.options, o.zone, o.status, o.attempts, o.next_at, o.receipt, o.error,
@@ -25,21 +25,14 @@ class Deliveries(Part):
 
     async def due_deliveries(self, now: datetime) -> list[Delivery]:
         """Return what is to be sent by now, longest due first."""
-
-        def work(connection: sqlite3.Connection) -> list[Delivery]:
-            due = "WHERE o.status = 'pending' AND o.next_at <= ? ORDER BY o.next_at, o.id"
-            values = (now_of_read(connection, stamp(now)),)
-            return [_delivery_of(row) for row in connection.execute(f"{_DELIVERY} {due}", values)]
-
-        return await self._db.read(work)
+        return await self._find("WHERE o.status = 'pending' AND o.next_at <= ? ORDER BY o.next_at, o.id", (stamp(now),))
 
     async def next_delivery(self) -> datetime | None:
-        """Return when the next delivery is due by the clock of this process, None if none is pending."""
-        now = self._now()
+        """Return when the next delivery is due, None if none is pending."""
 
         def work(connection: sqlite3.Connection) -> datetime | None:
             (earliest,) = connection.execute("SELECT min(next_at) FROM outbox WHERE status = 'pending'").fetchone()
-            return None if earliest is None else moment(earliest - now_of_read(connection, now) + now)
+            return moment_or_none(earliest)
 
         return await self._db.read(work)
 
@@ -109,16 +102,14 @@ class Deliveries(Part):
         error: str | None = None,
         next_at: datetime | None = None,
     ) -> None:
-        now = self._now()
-        values = (status, receipt and clean(receipt), error and clean(error))
+        wait = (None, None) if next_at is None else (stamp(next_at), self._now())
+        values = (status, receipt and clean(receipt), error and clean(error), *wait, id_)
 
         def work(connection: sqlite3.Connection) -> None:
-            there = now_in(connection, now)
-            wait = (None, None) if next_at is None else (stamp(next_at) - now + there, there)
             changed = connection.execute(
                 "UPDATE outbox SET attempts = attempts + 1, status = ?, receipt = ?, error = ?, next_at = ?,"
                 " waits_since = ? WHERE id = ?",
-                (*values, *wait, id_),
+                values,
             )
             if changed.rowcount == 0:
                 raise NotFound(f"there is no delivery {id_}")
@@ -139,14 +130,13 @@ def enqueue(
     """Add a run's deliveries, in the transaction that ends it; what is not to be sent is kept for the record."""
     assert run.ended is not None  # noqa: S101  the caller has just ended it
     now = stamp(run.ended)
-    due = now_in(connection, now)
     connection.executemany(
         "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since, error)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (
                 *(run.id, target, json.dumps(options, separators=(",", ":")), zone, status, now),
-                *((due, due) if status is DeliveryStatus.PENDING else (None, None)),
+                *((now, now) if status is DeliveryStatus.PENDING else (None, None)),
                 why,
             )
             for target, options, status, why in judge(connection, run, deliveries, zone, alerting)

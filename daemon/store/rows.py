@@ -42,20 +42,9 @@ def moment_or_none(value: int | None) -> datetime | None:
 
 
 def now_in(connection: object, ours: int) -> int:
-    """Return the moment by which leases and waits are measured: that of the server that daemons share, else our own.
-
-    To be asked in a write, of which the connection knows when it began.
-    """
+    """Return the moment by which leases are measured: that of the server that daemons share, else our own."""
     there: int = getattr(connection, "now", ours)
     return there
-
-
-def now_of_read(connection: Any, ours: int) -> int:
-    """Return the same moment in a read, which begins without asking a server for it."""
-    if not hasattr(connection, "driver"):
-        return ours
-    (there,) = connection.execute("SELECT agentd_now()").fetchone()
-    return int(there)
 
 
 def clean(text: str) -> str:

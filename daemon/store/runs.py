@@ -33,7 +33,6 @@ from daemon.store.rows import (
     STEP,
     checksum,
     clean_or_none,
-    moment,
     now_in,
     run_of,
     runs_in,
@@ -207,7 +206,7 @@ class Runs(Incidents):
 
         def work(connection: sqlite3.Connection) -> tuple[Run, int] | None:
             there = now_in(connection, now)
-            values: tuple[str | int, ...] = (owner, there + self._lease, now, run_id, there)
+            values: tuple[str | int, ...] = (owner, there + self._lease, now, run_id, now)
             expired = AFTER_ALL_TIME if heir else there
             if shared:
                 values += (expired, there) if self._in_turn else (expired,)
@@ -406,8 +405,7 @@ class Runs(Incidents):
         With `not_before` because something transient stood in its way: the attempt counts as barren unless it made a
         step. Without, because we were asked to stop: no run is the worse for that.
         """
-        now = self._clock()
-        wait = None if not_before is None else not_before - now
+        since = None if not_before is None else self._clock()
         queued = run.to(Status.QUEUED, not_before=not_before, detail=detail)
 
         # Un-awaited steps stand before this in the queue. Should the disk have refused one, that is no reason to stop
@@ -416,10 +414,7 @@ class Runs(Incidents):
             found = find(connection, run.id)
             if (found.fence, found.status) == _unbegun(run):  # the disk did not even take the beginning
                 return found
-            if wait is None:
-                return leave(connection, queued, None, suspended=True, forgiven=True)
-            since = moment(now_in(connection, stamp(now)))
-            return leave(connection, replace(queued, not_before=since + wait), None, suspended=True, since=since)
+            return leave(connection, queued, None, suspended=True, forgiven=not_before is None, since=since)
 
         suspended = await self._db.write(work)
         self._let_go(run)

@@ -21,7 +21,6 @@ from daemon.store.rows import (
     encode,
     moment,
     moment_or_none,
-    now_in,
     runs_in,
     stamp,
     stamp_or_none,
@@ -237,15 +236,13 @@ def _keep(connection: sqlite3.Connection, definitions: Mapping[str, str]) -> Non
 
 def _write(connection: sqlite3.Connection, opened: Sequence[tuple[Claim, Run, int]], now: int) -> None:
     # `.value`, as everywhere where it is done often: sqlite3 takes four times as long to bind a member of an enum
-    there = now_in(connection, now)
     _insert(
         connection,
         'run (id, routine, definition, "trigger", slot, event, status, created, not_before, waits_since, goal)',
         [
             (
                 *(run.id, run.routine, run.definition, run.trigger, slot, run.event, run.status.value, now),
-                *((stamp(run.not_before) - now + there, there) if run.not_before else (None, None)),
-                run.goal,
+                *(stamp_or_none(run.not_before), now if run.not_before else None, run.goal),
             )
             for _, run, slot in opened
         ],

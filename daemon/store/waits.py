@@ -4,7 +4,7 @@ A wait is stored as the instant at which it ends, as its end has to be found aft
 began. If that is later than now, the clock was ahead when the row was written and has been set back since; the wait
 then begins anew now, with its own length. So no wait is longer than it was meant to be, whatever the clock did.
 
-In a database that several machines share all of this is measured by the clock of the database.
+Where several machines share a database, this is measured by the clock of the database, as leases are.
 """
 
 # ruff: noqa: S608  what is put into statements are constants of this file; values are bound
@@ -16,8 +16,7 @@ from datetime import timedelta
 import structlog
 
 from daemon.models import WAIT_MOVED, Run
-from daemon.store.part import Part
-from daemon.store.rows import MICROSECOND, RUN, Row, now_in, run_of
+from daemon.store.rows import MICROSECOND, RUN, run_of
 from daemon.values import dataclass
 
 log = structlog.get_logger()
@@ -86,35 +85,24 @@ class MovedWaits:
 
 
 def move_waits(connection: sqlite3.Connection, now: int) -> MovedWaits:
-    """Move every wait that began later than `now`, microseconds since 1970, in the transaction under way."""
+    """Move every wait that began later than `now`, microseconds since 1970, in the transaction under way.
 
-    def rows(statement: str, values: Row) -> list[Row]:
-        return list(connection.execute(statement, values).fetchall())
-
-    runs = rows(_MOVE_RUNS, (now, now, now, now + DAY))
-    deliveries = rows(_MOVE_DELIVERIES, (now, now, now, now + DAY))
-    questions = rows(_MOVE_QUESTIONS, (now, now, now))
-    pauses = rows(_MOVE_PAUSES, (now, now, now))
+    All but those of deliveries, which wait by the clock of whoever sends them: see `move_deliveries`.
+    """
+    runs = connection.execute(_MOVE_RUNS, (now, now, now, now + DAY)).fetchall()
+    questions = connection.execute(_MOVE_QUESTIONS, (now, now, now)).fetchall()
+    pauses = connection.execute(_MOVE_PAUSES, (now, now, now)).fetchall()
     connection.execute(_MOVE_INCIDENTS, (now,) * 12)
     connection.execute(_MOVE_DIGEST, (now, now))
     connection.execute(_MOVE_SPENDING, (now, now))
     return MovedWaits(
         runs=tuple(sorted(map(run_of, runs), key=lambda run: run.id)),
-        deliveries=tuple(sorted(id_ for (id_,) in deliveries)),
         questions=tuple(sorted(id_ for (id_,) in questions)),
         pauses=tuple(sorted(name for (name,) in pauses)),
     )
 
 
-class Waits(Part):
-    """Everything that waits for an instant."""
-
-    async def move_waits(self) -> MovedWaits:
-        """Move every wait that began while the clock was ahead, and log what was moved.
-
-        To be called at start, before anything that waits is read, and when the clock was set.
-        """
-        now = self._now()
-        moved = await self._db.write(lambda connection: move_waits(connection, now_in(connection, now)))
-        moved.write_to_log()
-        return moved
+def move_deliveries(connection: sqlite3.Connection, now: int) -> tuple[int, ...]:
+    """Move the deliveries whose wait began later than `now`, likewise; return their ids."""
+    rows = connection.execute(_MOVE_DELIVERIES, (now, now, now, now + DAY)).fetchall()
+    return tuple(sorted(id_ for (id_,) in rows))
