@@ -101,7 +101,7 @@ class PostgresDatabase(Database):
                 self._wire = connect(self.url)
                 migrate(self._wire, self.url, self._migrations)
                 self._wire.control(_SWEEP)
-            except (psycopg.Error, sqlalchemy.exc.DBAPIError) as caught:
+            except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as caught:
                 error = cause(caught)
                 problem = refusal(error)
                 if problem is not None:
@@ -113,8 +113,8 @@ class PostgresDatabase(Database):
                 if time.monotonic() >= deadline:
                     waited = f", waited for {self.wait.total_seconds():g} s" if self.wait else ""
                     raise DatabaseAway(
-                        f"{self.place} is away{waited} ({problem}); start the server, or mend [store] url."
-                        f" A service manager starts agentd again"
+                        f"{self.place} is away{waited} ({problem}); start the server, or mend [store] url;"
+                        " a service manager starts agentd again"
                     ) from caught
                 self.when_away(problem)
                 time.sleep(_BETWEEN)
