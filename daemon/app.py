@@ -42,6 +42,7 @@ from daemon.metrics import Metrics
 from daemon.models import Json, Run, Status, new_id
 from daemon.money import Purse, priced
 from daemon.needs import having, nobody_has
+from daemon.notify import Notifier
 from daemon.outages import Outages
 from daemon.places import OVERLAY
 from daemon.policy import Policy
@@ -167,11 +168,12 @@ class App:
             app.policy = app._read_policy(config)
             secret = config.hooks_secret()
             app.targets = app._read_targets(config)
-            app.database = database = await open_database(place.state / "agentd.db", _store_url(place))
+            app.database = database = await app._open_database()
             try:
                 app.owner = _owner(lock, database)
                 app.shared = config.executor.kind == "procrastinate" and not alone
                 app.journal = app._journal(database)
+                await app.journal.move_waits()  # before anything that waits is read
                 app.memory = remember(
                     database, config, place.env, place.secrets, clock=app.clock.now, zone=lambda: app.zone
                 )
@@ -196,6 +198,7 @@ class App:
                     anywhere=app.shared,
                     workspace=workspace,
                     afford=app._afford,
+                    when_waits_moved=app._look_at_waits,
                 )
                 app.approvals = app._approvals()
                 app.talk = app._talk()
@@ -209,6 +212,17 @@ class App:
                 await database.close()
         finally:
             lock.release()
+
+    async def _open_database(self) -> Database:
+        """Open the database; a server that is away is waited for, and systemd and the log are told. ConfigError."""
+        place, wait, notifier = self.place, self.config.store.wait, Notifier(self.place.env)
+
+        def when_away(problem: str) -> None:
+            # a start may take longer than the unit allows as long as it says that it goes on
+            notifier.send(f"STATUS=waiting for the database: {problem}", "EXTEND_TIMEOUT_USEC=30000000")
+
+        url = _store_url(place)
+        return await open_database(place.state / "agentd.db", url, wait=wait, when_away=when_away)
 
     def _purse(self) -> Purse:
         return Purse(
@@ -495,6 +509,12 @@ class App:
         from daemon.replays import Replays
 
         return Replays(self, self.config.workspace_path(self.place.state))
+
+    def _look_at_waits(self) -> None:
+        """Look again at what waits for an instant: the clock was set, and some of these were moved."""
+        self.executor.line_up_anew()
+        self.outbox.wake()
+        self.approvals.wake()
 
     async def _live(self, run_id: str) -> Run | None:
         from daemon.run import live

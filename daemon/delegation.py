@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MOST = 8  # children of one run: each has a conversation of its own to pay for
 LONGEST = 50_000  # characters of a report that the parent reads
+LONGEST_REST = 60.0  # seconds
 
 
 class Delegation:
@@ -81,10 +82,14 @@ class Delegation:
         host = self._host
         while not child.status.ended:
             if child.not_before:
-                await asyncio.sleep(max(0.0, (child.not_before - host.now()).total_seconds()))
+                # a while at a time, as its instant is moved when the clock was set
+                rest = (child.not_before - host.now()).total_seconds()
+                await asyncio.sleep(max(0.0, min(rest, LONGEST_REST)))
             run = await live(child.id, host, heir=True)
             child = run or await host.journal.get(child.id)
-            if run is None and not child.status.ended:
+            if run is None and child.status is Status.QUEUED and child.not_before:
+                await asyncio.sleep(1.0)  # its instant was moved, or the clock of the database is behind ours
+            elif run is None and not child.status.ended:
                 raise ToolFailed("somebody else lives the sub-agent's run", transient=True)
         return child
 

@@ -22,6 +22,8 @@ INSTANT = timedelta(microseconds=1)
 APART = timedelta(seconds=3)
 # What would start later than that starts together; by then the limits on runs at a time have it in hand.
 LONGEST_APART = timedelta(minutes=2)
+# A vendor that asks for more is asked again after so long all the same.
+LONGEST_ASKED = timedelta(days=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,9 +126,10 @@ def put_off(attempt: int, first: timedelta, most: timedelta, *, by: str, at_leas
     """Return how long to wait after a vendor's fault: anywhere up to the back-off of this attempt, drawn by lot.
 
     So that what was turned away together does not come back together. The lot falls by a text, so that it can be told
-    again. What the vendor itself asked for, in seconds, is waited for in any case.
+    again. What the vendor itself asked for, in seconds, is waited for in any case, but no longer than a day.
     """
-    return max(timedelta(seconds=at_least or 0.0), back_off(attempt, first, most) * _lot(by))
+    asked = timedelta(seconds=min(at_least or 0.0, LONGEST_ASKED.total_seconds()))
+    return max(asked, back_off(attempt, first, most) * _lot(by))
 
 
 def moments(schedule: Schedule, name: str, number: int, at: datetime) -> tuple[datetime, ...]:

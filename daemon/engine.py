@@ -13,7 +13,7 @@ import platform
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from daemon.routines import Changes, Loaded, Routine, compared
 from daemon.schedule import Schedule
 from daemon.store.journal import Journal, RoutineState
 from daemon.timer import Timer, system_timer
+from daemon.tools.subagent import SUBAGENT
 
 log = structlog.get_logger()
 
@@ -60,8 +61,11 @@ class RoutineEngine:
         anywhere: bool = False,
         workspace: Path = Path(),
         afford: Afford = anything,
+        when_waits_moved: Callable[[], None] = lambda: None,
     ) -> None:
-        self._clock, self._journal = clock, journal
+        """`when_waits_moved` is called after the clock was set and what waits for an instant was moved accordingly."""
+        self._clock, self._journal, self._submit = clock, journal, submit
+        self._when_waits_moved = when_waits_moved
         self.almanac = Almanac(
             zone=zone,
             machine=machine_id() if machine is None else machine,
@@ -173,11 +177,11 @@ class RoutineEngine:
         self._known(name)
         return await self._occasions.run_now(name, event=event or new_id(), trigger=trigger)
 
-    async def pause(self, name: str, *, until: datetime | None = None) -> None:
-        """Let the slots of a routine pass from now on, up to a moment or until it is resumed."""
+    async def pause(self, name: str, *, until: datetime | None = None, length: timedelta | None = None) -> None:
+        """Let the slots of a routine pass from now on, up to a moment, for a while, or until it is resumed."""
         self._known(name)
         async with self._ledger.open():
-            await self._ledger.pause(name, until=until)
+            await self._ledger.pause(name, until=until, length=length)
 
     async def resume(self, name: str) -> None:
         """Let a routine run again; what was due meanwhile stays past, and its failures are forgiven."""
@@ -298,6 +302,10 @@ class RoutineEngine:
             while steps != self._steps:  # it may be set once more before this is done
                 steps = self._steps
                 log.info("engine.clock_set", now=self._clock.now().isoformat())
+                for run in (await self._journal.move_waits()).runs:
+                    if run.trigger != SUBAGENT:  # its parent takes it up
+                        await self._submit(run)
+                self._when_waits_moved()
                 async with self._ledger.open():
                     await self._ledger.realign()
                     await self._stand(self._ledger.schedules)

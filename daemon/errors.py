@@ -3,6 +3,7 @@
 DaemonError
 ├── ConfigError            a file of the user's is wrong: every fault at once; exit 78
 ├── StateBusy              another daemon holds the state folder; exit 75
+├── DatabaseAway           the server of the database does not answer, or takes nobody yet; exit 75
 ├── NotFound               nothing of that name or id
 ├── Refused                asked for something that the present state or policy does not allow
 ├── Fenced                 somebody else owns this run now: stop writing, at once
@@ -77,6 +78,10 @@ class SocketBusy(StateBusy):
         super().__init__(path, pid)
         who = f"process {pid}" if pid else "another process"
         self.args = (f"{who} answers on the control socket {path} already; stop it first, or name another path",)
+
+
+class DatabaseAway(DaemonError):
+    """The server of the database does not answer, or takes nobody yet: later it may."""
 
 
 class NotFound(DaemonError):

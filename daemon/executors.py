@@ -93,17 +93,22 @@ class LocalExecutor:
         self._again: dict[str, Run] = {}
         """Runs that were told once more while they were lived: answered before they had let go."""
         self._later: list[tuple[datetime, str, Run]] = []
+        """A heap of the runs that wait for their instant."""
+        self._instants: dict[str, datetime] = {}
+        """The instant that each of them waits for; a different one in the heap counts no more."""
         self._timer, self._standing = timer, False
+        self.when_clock_set: Callable[[], object] = lambda: None
+        """Is called when the clock was set while a run waits for its time."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = False
 
     async def submit(self, run: Run) -> None:
-        """Live the run as soon as it is its turn, not before its `not_before`."""
+        """Live the run as soon as it is its turn, not before its `not_before`, whenever it was to start until now."""
         if run.not_before is not None and run.not_before > self._clock():
-            heapq.heappush(self._later, (run.not_before, run.id, run))
-            self._arm()
+            self._wait(run, run.not_before)
         else:
+            self._instants.pop(run.id, None)
             self._line_up(run)
 
     async def submit_all(self, runs: Iterable[Run]) -> None:
@@ -199,7 +204,8 @@ class LocalExecutor:
 
     def _turn(self, due: datetime, routine: str) -> datetime:
         """Return since when a routine's turn has been waited for."""
-        return max(due, self._served.get(routine, NEVER))
+        # not later than now: slots and starts of a clock that was ahead would let all others pass
+        return min(max(due, self._served.get(routine, NEVER)), self._clock())
 
     def _next(self) -> None:
         """Start what there is room for."""
@@ -263,8 +269,7 @@ class LocalExecutor:
             if again:
                 self._line_up(again)
         if run is not None and run.status is Status.QUEUED:  # put off: it is ours to try again
-            heapq.heappush(self._later, (run.not_before or self._clock(), run_id, run))
-            self._arm()
+            self._wait(run, run.not_before or self._clock())
         self._step_up(routine)
         self._next()
         if not self.running:
@@ -283,23 +288,42 @@ class LocalExecutor:
         self._step_up(routine)
         return True
 
+    def _wait(self, run: Run, at: datetime) -> None:
+        heapq.heappush(self._later, (at, run.id, run))
+        self._instants[run.id] = at
+        self._arm()
+
     def _arm(self) -> None:
         """Stand one timer at the earliest moment a run may be tried again."""
         self._stand(self._later[0][0] if self._later and not self._stopping else None)
 
     def _stand(self, at: datetime | None) -> None:
         if at is not None and not self._standing:
-            self._timer.open(rang=self._ripen, stepped=self._ripen)
+            self._timer.open(rang=self._ripen, stepped=self._clock_set)
         if at is None and self._standing:
             self._timer.close()
         self._standing = at is not None
         if at is not None:
             self._timer.set(at)
 
+    def _clock_set(self) -> None:
+        self._ripen()
+        self.when_clock_set()
+
+    def line_up_anew(self) -> None:
+        """Let runs that stood in line while the clock was ahead stand there as of now, else all new ones pass them."""
+        self._heads.clear()
+        for routine in self._waiting:
+            self._step_up(routine)
+        self._next()
+
     def _ripen(self) -> None:
         now = self._clock()
         while self._later and self._later[0][0] <= now:
-            self._line_up(heapq.heappop(self._later)[2])
+            at, run_id, run = heapq.heappop(self._later)
+            if self._instants.get(run_id) == at:
+                del self._instants[run_id]
+                self._line_up(run)
         self._arm()
 
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
@@ -219,10 +219,16 @@ class Ledger:
         for known in (self.schedules, self._keys, self._floors, self._definitions):
             known.pop(old, None)
 
-    async def pause(self, name: str, *, until: datetime | None = None, why: str | None = None) -> None:
-        """Pause a routine, after what is due has been settled as things stood."""
+    async def pause(
+        self, name: str, *, until: datetime | None = None, length: timedelta | None = None, why: str | None = None
+    ) -> None:
+        """Pause a routine until a moment, or for a while, after what is due has been settled as things stood."""
         await self.settle([name])
-        await self._journal.pause(name, until=until, why=why)
+        if length is None:
+            await self._journal.pause(name, until=until, why=why)
+        else:
+            now = self._clock.now()
+            await self._journal.pause(name, until=now + length, since=now, why=why)
         await self._read_states()
 
     async def resume(self, name: str) -> None:

@@ -334,6 +334,15 @@ async def once(app: App, name: str) -> Run:
         await app.memory.meaning.load(app.memory.shelf)
     await app.engine.load(await app.definitions(app.config))
     events = app.events.follow()
+    moving: list[asyncio.Task[None]] = []
+
+    async def move_waits() -> None:
+        for run in (await app.journal.move_waits()).runs:
+            if run.routine == name:
+                await app.executor.submit(run)
+
+    # no engine rings here, which does so in a daemon
+    app.executor.when_clock_set = lambda: moving.append(asyncio.create_task(move_waits(), name="clock set"))
     try:
         left = [run for run in await _left_over(app) if run.routine == name]
         await app.executor.submit_all(left)
@@ -344,6 +353,7 @@ async def once(app: App, name: str) -> Run:
         await app.outbox.flush()
     finally:
         await app.executor.stop(0)
+        await asyncio.gather(*moving)
     return await app.journal.get(run.id)
 
 

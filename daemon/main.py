@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon import __version__
-from daemon.errors import ConfigError, DaemonError, NotFound, Refused, StateBusy
+from daemon.errors import ConfigError, DaemonError, DatabaseAway, NotFound, Refused, StateBusy
 from daemon.imports import frugal
 from daemon.places import OVERLAY, find_config, find_socket, find_state, looked_at, socket_in, user_home
 
@@ -28,11 +28,12 @@ else:
 # Seconds that a thread which computes (recall, the journal) may keep the loop waiting: Python's own 5 ms are a stall.
 SWITCH_INTERVAL = 0.001
 EX_CONFIG = 78  # sysexits.h: something is wrong in a file; the unit does not restart on it
-EX_TEMPFAIL = 75  # another daemon has the state; later it may be free
+EX_TEMPFAIL = 75  # another daemon has the state, or the database is away; later it may be otherwise
 # The first that fits; NotFound and Refused as agentctl ends.
 EXIT_CODES: tuple[tuple[type[DaemonError], int], ...] = (
     (ConfigError, EX_CONFIG),
     (StateBusy, EX_TEMPFAIL),
+    (DatabaseAway, EX_TEMPFAIL),
     (NotFound, 4),
     (Refused, 5),
     (DaemonError, 1),

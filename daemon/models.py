@@ -18,6 +18,10 @@ from daemon.values import dataclass
 Json: TypeAlias = dict[str, Any]
 
 
+WAIT_MOVED = "its time was moved, as the clock was set back"
+"""How the detail of a run ends whose wait began while the clock was ahead."""
+
+
 class Status(StrEnum):
     """Where a run is."""
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from daemon.definitions import format_duration
 from daemon.due import INSTANT, moments
 from daemon.hindrances import UNREHEARSED, rule_of
-from daemon.models import Outcome, Reason, Run, Status
+from daemon.models import WAIT_MOVED, Outcome, Reason, Run, Status
 from daemon.routines import Routine
 from daemon.schedule import Schedule, span
 from daemon.store import RoutineState, SlotRow
@@ -139,7 +139,8 @@ def _told(run: Run, waits_for: str) -> str:
     if waits_for:
         return f"{name} {waits_for}"
     if status is Status.QUEUED and run.not_before:
-        return f"{name} waits for its time"
+        moved = f" ({WAIT_MOVED})" if run.detail and run.detail.endswith(WAIT_MOVED) else ""
+        return f"{name} waits for its time{moved}"
     told = {Status.QUEUED: "waits for room", Status.RUNNING: "is under way", Status.WAITING: "waits for an approval"}
     ended = {
         Status.TIMED_OUT: "took too long",

@@ -133,6 +133,8 @@ def test_a_unit_keeps_the_promises_of_the_daemon(unit: Path) -> None:
     settings = dict(line.split("=", 1) for line in text.splitlines() if re.match(r"\w+=", line))
     assert settings["Type"] == "notify"
     assert settings["RestartPreventExitStatus"] == str(EX_CONFIG)
+    # a server that is away for hours: each start that ended with 75 is followed by another one
+    assert (settings["Restart"], settings["StartLimitIntervalSec"]) == ("on-failure", "0")
     assert settings["ExecReload"].endswith('"kill -HUP $MAINPID"')
     stop, grace = parse_duration(f"{settings['TimeoutStopSec']}s"), DaemonConfig().grace
     assert stop > grace, "a run that is suspended in time must not be killed"

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from daemon.config.keys import key_in, refuse_if_open
 from daemon.definitions import (
+    Duration,
     Items,
     JsonTable,
     SomeDuration,
@@ -474,6 +475,9 @@ class StoreConfig(Table):
     """A file that holds the URL (yours, 0600)."""
     url_env: Name | None = None
     """An environment variable that holds the URL."""
+    wait: Duration = timedelta(seconds=15)
+    """How long a start waits for a server that is away; then it ends with exit code 75, and a service manager starts
+    agentd again."""
 
 
 class ExecutorConfig(Table):

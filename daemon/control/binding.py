@@ -44,6 +44,7 @@ class Caller(str):
 Limit = Annotated[int, Between(1, 1000)]
 Count = Annotated[int, Between(1, 100)]
 Offset = Annotated[int, Between(0, 1_000_000_000)]
+Seconds = Annotated[int, Between(1, 10_000_000_000)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

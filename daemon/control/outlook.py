@@ -99,10 +99,14 @@ def pause(call: Call) -> int:
     """Let no slot of a routine start."""
     body = None
     if call.until:
+        from daemon.control.times import length
+
         moment = _read(call, "--until", call.until, ahead=True)
         if moment is None:
             return USAGE
-        body = {"until": moment}
+        lasts = length(call.until)
+        # a pause of so many hours lasts as long whatever the clock does, one until a date ends on that date
+        body = {"until": moment} if lasts is None else {"seconds": int(lasts.total_seconds())}
     told = call.ask("POST", f"/v1/routines/{quote(call.routine)}/pause", body)
     if told is not None:
         until = f"until {when(told['paused_until'])}, or " if told["paused_until"] else "until "

@@ -109,6 +109,10 @@ def _counted(numbers: Mapping[str, int] | None) -> str:
 
 def _active_row(run: Mapping[str, Any], today: datetime, waiting: Mapping[str, int]) -> tuple[str, str, str]:
     since = f"for {span((today - at(run['started'])).total_seconds())}" if run["started"] else "not started yet"
+    if run["started"] and at(run["started"]) > today:
+        since = "since before the clock was set back"
+    if run.get("not_before"):
+        since = f"until {when(run['not_before'], today)}"
     if run["id"] in waiting:
         since = f"with {counted(waiting[run['id']], 'run')} before it" if waiting[run["id"]] else "and first in line"
     return run["status"], f"{run['routine']}  {short(run['id'])}", f"{words(run['status'])} {since}"
@@ -301,6 +305,8 @@ def outcome(run: Mapping[str, Any], today: datetime) -> str:
         told += ", nothing to report"
     if run["ended"]:
         told += f"{',' if ',' in told else ''} {when(run['ended'], today)}"
+    elif run.get("not_before"):
+        told += f" until {when(run['not_before'], today)}"
     elif run["started"]:
         told += f" since {when(run['started'], today)}"
     why = one_line(run["detail"] or run["headline"])

@@ -25,7 +25,7 @@ from daemon.control import (
     rights,
     seen,
 )
-from daemon.control.binding import Between, Limit, Offset
+from daemon.control.binding import Between, Limit, Offset, Seconds
 from daemon.control.plans import (
     FIRES_SHOWN,
     by_and_by,
@@ -196,13 +196,17 @@ async def remove_routine(surface: Surface, *, name: str) -> dict[str, str]:
     return {"removed": name}
 
 
-async def pause_routine(surface: Surface, *, name: str, until: str | None = None) -> RoutineDetail:
-    """Let no slot of a routine start until a moment, or until it is resumed."""
+async def pause_routine(
+    surface: Surface, *, name: str, until: str | None = None, seconds: Seconds | None = None
+) -> RoutineDetail:
+    """Let no slot of a routine start until a moment, for so many seconds from now, or until it is resumed."""
     check_known(surface, name)
+    if until is not None and seconds is not None:
+        raise BadRequest("'until' and 'seconds' are two ends of one pause; send one", HTTPStatus.UNPROCESSABLE_ENTITY)
     end = moment("until", until) if until is not None else None
     if end is not None and end <= surface.clock():
         raise BadRequest(f"'until': {iso(end)} has passed already", HTTPStatus.UNPROCESSABLE_ENTITY)
-    await surface.engine.pause(name, until=end)
+    await surface.engine.pause(name, until=end, length=None if seconds is None else timedelta(seconds=seconds))
     return await show_routine(surface, name=name)
 
 

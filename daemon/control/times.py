@@ -18,8 +18,8 @@ def moment(text: str, now: datetime, *, ahead: bool = False) -> datetime:
     A bare time is today's, or with `ahead` the next one; a weekday is the last one, or with `ahead` the next.
     """
     words = text.strip().lower().split()
-    if ahead and len(words) == 1 and (length := _length(words[0])):
-        return now + length
+    if ahead and (lasts := length(text)):
+        return now + lasts
     day, *rest = words or [""]
     if (on := _day(day, now, ahead=ahead)) is not None and len(rest) <= 1:
         found = _local(datetime.combine(on, _time(rest[0]) if rest else time()), now)
@@ -68,7 +68,9 @@ def _time(text: str) -> time:
         raise ValueError(f"{text!r} is no time of the day; write it like 09:00") from None
 
 
-def _length(word: str) -> timedelta | None:
+def length(text: str) -> timedelta | None:
+    """Return how long `2h` and its like are; None if it is a moment of another form, ValueError if it is too long."""
+    word = text.strip().lower()
     number, unit = word[:-1], word[-1:]
     if not number.isdecimal() or unit not in UNITS:
         return None

@@ -104,6 +104,8 @@ class RunBrief(TypedDict):
     created: str
     started: str | None
     ended: str | None
+    not_before: str | None
+    """When it goes on, where it was put off."""
     silent: bool
     detail: str | None
     headline: str
@@ -119,7 +121,6 @@ class RunView(RunBrief):
     event: str | None
     definition: str
     attempt: int
-    not_before: str | None
     active: float
     cancel: bool
     goal: str
@@ -470,6 +471,7 @@ def run_brief(run: Run, delivery: str | None) -> RunBrief:
         created=iso(run.created),
         started=iso_or_none(run.started),
         ended=iso_or_none(run.ended),
+        not_before=iso_or_none(run.not_before),
         silent=run.silent,
         detail=run.detail,
         headline=headline[:200],
@@ -491,7 +493,6 @@ def run_view(
         event=run.event,
         definition=run.definition,
         attempt=run.attempt,
-        not_before=iso_or_none(run.not_before),
         active=round(run.active, 3),
         cancel=run.cancel,
         goal=run.goal,

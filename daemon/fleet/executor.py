@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -95,7 +96,8 @@ class FleetExecutor(LocalExecutor):
             except NotFound:
                 return
             if found.status is Status.QUEUED and not await passed_on(found):
-                await self.lived(found)
+                # the queue brings it when it is due by the clock of the database; ours may be another one
+                await self.lived(replace(found, not_before=None))
 
         async with app.open_async():
             await app.run_worker_async(

@@ -1,6 +1,10 @@
 -- Jobs whose worker is gone are nobody's; what they stood for is handed on anew, as is what was never handed on.
 DELETE FROM procrastinate_jobs WHERE status = 'doing' AND worker_id IS NULL;
 DELETE FROM procrastinate_jobs WHERE task_name = 'agentd.live' AND status IN ('failed', 'cancelled', 'aborted');
+-- No job comes later than its run may start, whose instant is moved when the clock was set.
+UPDATE procrastinate_jobs AS job SET scheduled_at = to_timestamp(coalesce(run.not_before, %(now)s) / 1000000.0) FROM run
+WHERE run.id = job.args ->> 'run' AND job.task_name = 'agentd.live' AND job.status = 'todo' AND run.status = 'queued'
+    AND job.scheduled_at > to_timestamp(coalesce(run.not_before, %(now)s) / 1000000.0);
 SELECT agentd_hand_on(run.id) FROM run
 WHERE status = 'queued' AND trigger <> 'subagent' AND created < %(before)s AND coalesce(not_before, 0) < %(before)s
     AND NOT EXISTS (
@@ -9,6 +13,8 @@ WHERE status = 'queued' AND trigger <> 'subagent' AND created < %(before)s AND c
             job.status = 'doing' AND EXISTS (
                 SELECT 1 FROM procrastinate_workers AS worker
                 WHERE worker.id = worker_id AND last_heartbeat > now() - interval '%(stale)s seconds'
+                    -- later than now: it was heard of while the clock was ahead; who lives is heard of again at once
+                    AND last_heartbeat < now() + interval '%(stale)s seconds'
             )
         ))
     )

@@ -103,7 +103,7 @@ def healing(overdue: int) -> Any:
 
     def heal(connection: sqlite3.Connection, now: int) -> None:
         wire: Any = connection
-        wire.control(words % {"before": now - overdue, "stale": overdue // 1_000_000})
+        wire.control(words % {"before": now - overdue, "now": now, "stale": overdue // 1_000_000})
 
     return heal
 

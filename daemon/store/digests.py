@@ -93,9 +93,9 @@ class Digests(Part):
         def work(connection: sqlite3.Connection) -> None:
             connection.execute(KEEP_FACT, (_MARK, str(stamp(until))))
             connection.executemany(
-                "INSERT INTO outbox (target, options, zone, status, created, next_at)"
-                " VALUES (?, ?, ?, 'pending', ?, ?)",
-                [(target, options, zone, now, now) for target in targets],
+                "INSERT INTO outbox (target, options, zone, status, created, next_at, waits_since)"
+                " VALUES (?, ?, ?, 'pending', ?, ?, ?)",
+                [(target, options, zone, now, now, now) for target in targets],
             )
 
         await self._db.write(work, durable=True)

@@ -255,9 +255,9 @@ def _notice(
     if since is not None:
         options["since"] = since.isoformat()
     connection.execute(
-        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at)"
-        " VALUES (?, ?, ?, ?, 'pending', ?, ?)",
-        (run and run.id, target, json.dumps(options, separators=(",", ":")), zone, stamp(now), stamp(now)),
+        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since)"
+        " VALUES (?, ?, ?, ?, 'pending', ?, ?, ?)",
+        (run and run.id, target, json.dumps(options, separators=(",", ":")), zone, *[stamp(now)] * 3),
     )
 
 
@@ -286,10 +286,10 @@ def _hand_on(connection: sqlite3.Connection, delivery: int, place: str, now: dat
         known = json.loads(other)
         if (known.get("incident"), known.get("title")) == same:
             return  # it went there anyway, or has been handed on at an earlier attempt
-    values = (run_id, place, json.dumps({**options, "instead_of": target}), zone, stamp(now), stamp(now))
+    values = (run_id, place, json.dumps({**options, "instead_of": target}), zone, *[stamp(now)] * 3)
     connection.execute(
-        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at)"
-        " VALUES (?, ?, ?, ?, 'pending', ?, ?)",
+        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since)"
+        " VALUES (?, ?, ?, ?, 'pending', ?, ?, ?)",
         values,
     )
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 
 from daemon.models import Json
 from daemon.store.rows import MICROSECOND, moment, now_in, stamp
-from daemon.store.runs import Runs
+from daemon.store.runs import LEASE, Runs
+from daemon.store.waits import MovedWaits, move_deliveries, move_waits
 from daemon.values import dataclass
 
 FORGOTTEN = timedelta(days=1) // MICROSECOND  # microseconds after which a silent process is not listed any more
@@ -56,6 +57,8 @@ class Beat:
     freed: Sequence[str]
     """Runs that were taken from the dead, and wait for somebody."""
     leads: bool
+    waits: MovedWaits = MovedWaits()
+    """What waited for an instant that a wrong clock had named."""
 
 
 _ALIVE = """
@@ -90,6 +93,8 @@ class Leases(Runs):
 
         def work(connection: sqlite3.Connection) -> Beat:
             there = now_in(connection, now)
+            waits = move_waits(connection, there)
+            self._end_leases_of_the_future(connection, there)
             row = (me.id, me.kind, me.host, me.pid, me.version, stamp(me.started), there, me.running, me.capacity)
             connection.execute(_ALIVE, (*row, has))
             connection.execute("DELETE FROM worker WHERE seen < ?", (there - FORGOTTEN,))
@@ -104,16 +109,52 @@ class Leases(Runs):
             if heal:
                 heal(connection, there)
             leads = may_lead and bool(connection.execute(_LEAD, (there + self._lease, me.id, there, me.id)).fetchall())
-            return Beat(lost=lost, cancelled=cancelled, freed=freed, leads=leads)
+            if leads:
+                waits = replace(waits, deliveries=move_deliveries(connection, now))
+            return Beat(lost=lost, cancelled=cancelled, freed=freed, leads=leads, waits=waits)
 
         beat = await self._db.write(work, durable=True)
+        beat.waits.write_to_log()
         # one that ended, or was let go of, while this was under way is lost to nobody
         return Beat(
             lost=[run for run in beat.lost if self._taken.get(run, (None,))[0] == mine[run]],
             cancelled=beat.cancelled,
             freed=beat.freed,
             leads=beat.leads,
+            waits=beat.waits,
         )
+
+    async def move_waits(self) -> MovedWaits:
+        """Move every wait that began while the clock was ahead, and log what was moved.
+
+        To be called at start, before anything that waits is read, and when the clock was set.
+        """
+        ours = self._now()
+
+        def work(connection: sqlite3.Connection) -> MovedWaits:
+            # of several machines none knows the time better than the database that they share
+            moved = move_waits(connection, now_in(connection, ours) if self._in_turn else ours)
+            return replace(moved, deliveries=move_deliveries(connection, ours))
+
+        moved = await self._db.write(work)
+        moved.write_to_log()
+        return moved
+
+    def _end_leases_of_the_future(self, connection: sqlite3.Connection, now: int) -> None:
+        """Shorten the leases of processes that were heard of last while the clock of the database was ahead.
+
+        They keep them for as long as they may take to beat again. Who lives renews its leases with that beat.
+        """
+        until = now + max(self._lease, LEASE // MICROSECOND)
+        for (id_,) in connection.execute("SELECT id FROM worker WHERE seen > ?", (now,)).fetchall():
+            connection.execute(
+                "UPDATE run SET lease_until = ? WHERE owner = ? AND status = 'running' AND lease_until > ?",
+                (until, id_, until),
+            )
+            connection.execute(
+                "UPDATE worker SET seen = ?, leads = CASE WHEN leads > ? THEN ? ELSE leads END WHERE id = ?",
+                (now, until, until, id_),
+            )
 
     @property
     def lease(self) -> timedelta:

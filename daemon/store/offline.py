@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from daemon.errors import Refused
+from daemon.errors import DatabaseAway, Refused
 from daemon.store.connection import open_reader, open_writer
 from daemon.store.database import MIGRATIONS
 
@@ -66,7 +66,7 @@ class Server(NamedTuple):
 
 
 def probe(url: str) -> Server:
-    """Look at the server of a URL and change nothing; ConfigError or Refused says why it cannot be used."""
+    """Look at the server of a URL and change nothing; ConfigError, Refused or DatabaseAway says why it cannot be."""
     try:
         from daemon.store.postgres.connection import place_of
         from daemon.store.postgres.migrations import scripts
@@ -89,7 +89,7 @@ def _server(url: str) -> Iterator[Any]:
     import psycopg
     import sqlalchemy.exc
 
-    from daemon.store.postgres.connection import connect, place_of
+    from daemon.store.postgres.connection import connect, place_of, refusal
 
     try:
         with closing(connect(url)) as wire:
@@ -97,4 +97,6 @@ def _server(url: str) -> Iterator[Any]:
             yield wire
     except (psycopg.Error, sqlalchemy.exc.DBAPIError) as error:
         said = getattr(error, "orig", None) or error
+        if isinstance(said, psycopg.OperationalError) and refusal(said) is None:
+            raise DatabaseAway(f"{place_of(url)} is away ({str(said).splitlines()[0]}); start the server") from error
         raise Refused(f"{place_of(url)} did not take it: {(str(said) or repr(said)).splitlines()[0]}") from error

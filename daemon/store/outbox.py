@@ -11,7 +11,7 @@ from daemon.errors import NotFound, Refused
 from daemon.models import Delivery, DeliveryStatus, Json, Report, Run, Status, Taint
 from daemon.store.incidents import Alerting, judge, over
 from daemon.store.part import Part
-from daemon.store.rows import Row, clean, moment, moment_or_none, stamp, stamp_or_none
+from daemon.store.rows import Row, clean, moment, moment_or_none, stamp
 
 _DELIVERY = """
 SELECT o.id, o.run_id, r.routine, o.target, o.options, o.zone, o.status, o.attempts, o.next_at, o.receipt, o.error,
@@ -66,8 +66,8 @@ class Deliveries(Part):
 
     async def send_again(self, id_: int) -> Delivery:
         """Give a delivery that failed or was withheld its full patience again; Refused if it has arrived. NotFound."""
-        changes = "status = 'pending', attempts = 0, next_at = ?"
-        return await self._redirect(id_, changes, (stamp(self._clock()),), refused=("delivered",))
+        changes, now = "status = 'pending', attempts = 0, next_at = ?, waits_since = ?", self._now()
+        return await self._redirect(id_, changes, (now, now), refused=("delivered",))
 
     async def drop(self, id_: int) -> Delivery:
         """Give a delivery up for good: it is neither sent nor shown as trouble any more; Refused if it has arrived."""
@@ -102,12 +102,13 @@ class Deliveries(Part):
         error: str | None = None,
         next_at: datetime | None = None,
     ) -> None:
-        values = (status, receipt and clean(receipt), error and clean(error), stamp_or_none(next_at), id_)
+        wait = (None, None) if next_at is None else (stamp(next_at), self._now())
+        values = (status, receipt and clean(receipt), error and clean(error), *wait, id_)
 
         def work(connection: sqlite3.Connection) -> None:
             changed = connection.execute(
-                "UPDATE outbox SET attempts = attempts + 1, status = ?, receipt = ?, error = ?, next_at = ?"
-                " WHERE id = ?",
+                "UPDATE outbox SET attempts = attempts + 1, status = ?, receipt = ?, error = ?, next_at = ?,"
+                " waits_since = ? WHERE id = ?",
                 values,
             )
             if changed.rowcount == 0:
@@ -130,12 +131,13 @@ def enqueue(
     assert run.ended is not None  # noqa: S101  the caller has just ended it
     now = stamp(run.ended)
     connection.executemany(
-        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, error)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since, error)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (
                 *(run.id, target, json.dumps(options, separators=(",", ":")), zone, status, now),
-                *(now if status is DeliveryStatus.PENDING else None, why),
+                *((now, now) if status is DeliveryStatus.PENDING else (None, None)),
+                why,
             )
             for target, options, status, why in judge(connection, run, deliveries, zone, alerting)
         ],

@@ -150,9 +150,9 @@ _MARK = f"UPDATE run SET cancel = 1 WHERE id = ? RETURNING {RUN}"
 _CANCEL = f"UPDATE run SET cancel = 1, status = 'cancelled', ended = ?, fence = fence + 1 WHERE id = ? RETURNING {RUN}"
 
 _LEAVE = f"""
-UPDATE run SET status = ?, ended = ?, not_before = ?, active = ?, report = ?, silent = ?, detail = ?, provider = ?,
-    model = ?, input = ?, cache_read = ?, cache_write = ?, output = ?, reasoning = ?, iterations = ?, taint = ?,
-    sandbox = ?, fence = fence + ?, barren = max(barren - ?, 0), owner = NULL, lease_until = NULL
+UPDATE run SET status = ?, ended = ?, not_before = ?, waits_since = ?, active = ?, report = ?, silent = ?, detail = ?,
+    provider = ?, model = ?, input = ?, cache_read = ?, cache_write = ?, output = ?, reasoning = ?, iterations = ?,
+    taint = ?, sandbox = ?, fence = fence + ?, barren = max(barren - ?, 0), owner = NULL, lease_until = NULL
 WHERE id = ? AND fence = ? AND steps = coalesce(?, steps) AND status IN (%s)
 RETURNING {RUN}
 """
@@ -405,6 +405,7 @@ class Runs(Incidents):
         With `not_before` because something transient stood in its way: the attempt counts as barren unless it made a
         step. Without, because we were asked to stop: no run is the worse for that.
         """
+        since = None if not_before is None else self._clock()
         queued = run.to(Status.QUEUED, not_before=not_before, detail=detail)
 
         # Un-awaited steps stand before this in the queue. Should the disk have refused one, that is no reason to stop
@@ -413,7 +414,7 @@ class Runs(Incidents):
             found = find(connection, run.id)
             if (found.fence, found.status) == _unbegun(run):  # the disk did not even take the beginning
                 return found
-            return leave(connection, queued, None, suspended=True, forgiven=not_before is None)
+            return leave(connection, queued, None, suspended=True, forgiven=not_before is None, since=since)
 
         suspended = await self._db.write(work)
         self._let_go(run)
@@ -528,14 +529,20 @@ def newest(routine: str, statuses: Collection[Status], before: str | None = None
 
 
 def leave(
-    connection: sqlite3.Connection, run: Run, steps: int | None, *, suspended: bool = False, forgiven: bool = False
+    connection: sqlite3.Connection,
+    run: Run,
+    steps: int | None,
+    *,
+    suspended: bool = False,
+    forgiven: bool = False,
+    since: datetime | None = None,
 ) -> Run:
-    """Write down a run that its owner lets go of, ended or queued again."""
+    """Write down a run that its owner lets go of, ended or queued again; `since` is when its wait began, if any."""
     sources = _BEFORE[run.status]
     row = connection.execute(
         _LEAVE % ", ".join("?" * len(sources)),
         (
-            run.status.value, stamp_or_none(run.ended), stamp_or_none(run.not_before), run.active,
+            run.status.value, stamp_or_none(run.ended), stamp_or_none(run.not_before), stamp_or_none(since), run.active,
             clean_or_none(run.report), int(run.silent), clean_or_none(run.detail), run.provider, run.model,
             run.usage.input, run.usage.cache_read, run.usage.cache_write, run.usage.output, run.usage.reasoning,
             run.iterations, run.taint.value, run.sandbox, int(suspended), int(forgiven),

@@ -14,7 +14,17 @@ from typing import Any
 from daemon.errors import NotFound
 from daemon.models import Outcome, Reason, Run, new_ids, utc
 from daemon.store.part import Part
-from daemon.store.rows import Row, clean, deflate, encode, moment, moment_or_none, runs_in, stamp, stamp_or_none
+from daemon.store.rows import (
+    Row,
+    clean,
+    deflate,
+    encode,
+    moment,
+    moment_or_none,
+    runs_in,
+    stamp,
+    stamp_or_none,
+)
 from daemon.values import dataclass
 
 
@@ -103,10 +113,16 @@ class Slots(Part):
 
         return await self._db.write(work, durable=True)
 
-    async def pause(self, routine: str, *, until: datetime | None = None, why: str | None = None) -> None:
-        """Pause a routine, or change how long it is paused. NotFound."""
-        values = (stamp_or_none(until), why, routine)
-        await self._change(routine, "paused = 1, paused_until = ?, paused_why = ? WHERE name = ?", values)
+    async def pause(
+        self, routine: str, *, until: datetime | None = None, since: datetime | None = None, why: str | None = None
+    ) -> None:
+        """Pause a routine, or change how long it is paused. NotFound.
+
+        `since` is when a pause of so many hours began; None for one until a date, which no wrong clock moves.
+        """
+        values = (stamp_or_none(until), stamp_or_none(since), why, routine)
+        changes = "paused = 1, paused_until = ?, paused_since = ?, paused_why = ?"
+        await self._change(routine, f"{changes} WHERE name = ?", values)
 
     async def resume(self, routine: str, *, since: datetime | None = None) -> None:
         """Let a routine go on from now, or `since`: what fell due until then stays past. NotFound."""
@@ -114,7 +130,7 @@ class Slots(Part):
         values = (stamp_or_none(since) or now, now, routine)
         # the baseline may be later than the end of the pause: it was edited or turned off in between
         baseline = "CASE WHEN paused = 1 THEN max(baseline, ?) ELSE baseline END"
-        changes = f"baseline = {baseline}, forgiven = ?, paused = 0, paused_until = NULL"
+        changes = f"baseline = {baseline}, forgiven = ?, paused = 0, paused_until = NULL, paused_since = NULL"
         await self._change(routine, f"{changes}, paused_why = NULL WHERE name = ?", values)
 
     async def let_go(self) -> None:
@@ -222,11 +238,11 @@ def _write(connection: sqlite3.Connection, opened: Sequence[tuple[Claim, Run, in
     # `.value`, as everywhere where it is done often: sqlite3 takes four times as long to bind a member of an enum
     _insert(
         connection,
-        'run (id, routine, definition, "trigger", slot, event, status, created, not_before, goal)',
+        'run (id, routine, definition, "trigger", slot, event, status, created, not_before, waits_since, goal)',
         [
             (
                 *(run.id, run.routine, run.definition, run.trigger, slot, run.event, run.status.value, now),
-                *(stamp_or_none(run.not_before), run.goal),
+                *(stamp_or_none(run.not_before), now if run.not_before else None, run.goal),
             )
             for _, run, slot in opened
         ],

@@ -144,6 +144,7 @@ class RoutineRow(Table, table=True):
     paused_until: datetime | None = _column(Moment)
     paused_why: str | None = _column(Text)
     forgiven: datetime | None = _column(Moment)
+    paused_since: datetime | None = _column(Moment, default=None)
 
 
 class RunRow(Table, table=True):
@@ -190,6 +191,7 @@ class RunRow(Table, table=True):
     taint: str = _column(Text, "''", default="")
     sandbox: str = _column(Text, "''", default="")
     seal: int | None = _column(Long, "0", default=0)
+    waits_since: datetime | None = _column(Moment, default=None)
 
 
 class SlotRecord(Table, table=True):
@@ -321,6 +323,7 @@ class DeliveryRow(Table, table=True):
     next_at: datetime | None = _column(Moment, default=None)
     receipt: str | None = _column(Text, default=None)
     error: str | None = _column(Text, default=None)
+    waits_since: datetime | None = _column(Moment, default=None)
 
 
 class IncidentRow(Table, table=True):

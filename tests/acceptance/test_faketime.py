@@ -8,15 +8,18 @@ clock is set is tested in test_timer.py; a real suspend is tested nowhere.
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from tests.acceptance.story import Home, Vendor
+from tests.delivery.receivers import Receiver
+from tests.story import Home, Vendor
+from tests.test_story import AGENT, EFFECT, config
 
 LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
 
@@ -175,3 +178,122 @@ async def test_a_pause_ends_by_itself_on_time_over_a_restart(clock: Clock) -> No
     clock.set("2026-01-07T08:59:59")
     rows = await clock.slots(lambda rows: len(rows) >= 2)
     assert rows == ["2026-01-06T09:00 skipped x2", "2026-01-07T09:00 ran"]
+
+
+class Waiting:
+    """A home in which everything waits that can, and what it waits for."""
+
+    routines: ClassVar = {
+        "again": '[run]\nprompt = "Try this later."\n[run.retry]\nattempts = 3\n',
+        "says": '[run]\nprompt = "Say this."\n[[deliver]]\nto = "hook"\n',
+        "asks": AGENT,
+        "rests": DAILY,
+        "dated": DAILY,
+    }
+    turns = (
+        {"when": "Try this later.", "error": 529, "message": "Overloaded", "retry_after": 3600},
+        {"when": "Try this later.", "text": "Got through."},
+        {"when": "Say this.", "text": "Said."},
+        {"when": "Append one line.", **EFFECT},
+        {"when": "Append one line.", "text": "Nobody answered."},
+    )
+    policy = 'version = 1\n[[rule]]\ntool = "shell"\neffect = "ask"\n'
+
+    def __init__(self, home: Home, vendor: Vendor) -> None:
+        self.home = home
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        hook = f'[targets.hook]\nkind = "webhook"\nurl = "http://127.0.0.1:{self.port}/"\n'
+        home.write("config.toml", config(vendor, hook))
+        home.write("policy.toml", self.policy)
+        for name, text in self.routines.items():
+            home.routine(name, text)
+
+    async def begin(self) -> None:
+        """Let a run be put off, a report not arrive, a question be asked, and routines be paused."""
+        home = self.home
+        self.runs = {}
+        for name, event in (("again", "run.put_off"), ("says", "delivery.put_off"), ("asks", "run.waiting")):
+            self.runs[name] = (await home.agentctl("run", name, "--detach")).out.strip()
+            await home.logged(event, run=self.runs[name])
+        assert (await home.agentctl("pause", "rests", "--until", "2h")).code == 0
+        assert (await home.agentctl("pause", "dated", "--until", "2060-01-01")).code == 0
+
+    async def instants(self) -> dict[str, str]:
+        """Return until when everything waits, to the hour."""
+        home = self.home
+        (run,) = [each for each in (await home.agentctl("runs", "--json")).json["items"] if each["routine"] == "again"]
+        (delivery,) = (await home.agentctl("deliveries", "--json")).json["items"]
+        (question,) = (await home.agentctl("approvals", "--json")).json["items"]
+        paused = {each["name"]: each for each in (await home.agentctl("list", "--json")).json["items"]}
+        found = {"run": run["not_before"], "delivery": delivery["next_at"], "question": question["expires"]}
+        found |= {name: paused[name]["paused_until"] for name in ("rests", "dated")}
+        return {name: instant[:13] for name, instant in found.items()}
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
+@pytest.mark.parametrize("ahead", ["2026-01-08T08:00", "2046-01-05T08:00"], ids=["3 days", "20 years"])
+async def test_what_was_put_off_while_the_clock_was_ahead_waits_no_longer_than_it_was_to(
+    clock: Clock, ahead: str, stopped: bool
+) -> None:
+    home, turns = clock.home, list(Waiting.turns)
+    async with Vendor(turns) as vendor:
+        waiting = Waiting(home, vendor)
+        clock.set(ahead)
+        await home.start()
+        await waiting.begin()
+        if stopped:
+            await home.kill()
+        clock.set("2026-01-05T08:05")
+        if stopped:
+            await home.start()
+        (moved,) = await home.logged("clock.waits_moved")
+        assert (moved["runs"], moved["pauses"]) == ([waiting.runs["again"]], ["rests"])
+        assert (len(moved["deliveries"]), len(moved["questions"])) == (1, 1)
+        assert await waiting.instants() == {
+            "run": "2026-01-05T09",
+            "delivery": "2026-01-05T08",
+            "question": "2026-01-06T08",
+            "rests": "2026-01-05T10",
+            "dated": "2060-01-01T00",
+        }
+        inspected = await home.agentctl("inspect", waiting.runs["again"])
+        assert "its time was moved, as the clock was set back" in inspected.out
+        assert "queued until 09:0" in (await home.agentctl("status")).out
+
+        receiver = Receiver()
+        async with await asyncio.start_server(receiver._serve, "127.0.0.1", waiting.port):
+            clock.set("2026-01-05T09:30")
+            await home.logged("delivery.arrived", run=waiting.runs["says"])
+            assert (await home.until(waiting.runs["again"], "run_ended"))["report"] == "Got through."
+        clock.set("2026-01-06T08:30")
+        assert (await home.until(waiting.runs["asks"], "run_ended"))["report"] == "Nobody answered."
+        assert await home.stop() == 0
+    assert [line for line in home.log_lines() if line["event"] == "clock.waits_moved"] == [moved]
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
+async def test_late_starts_that_a_clock_ahead_had_spread_come_within_their_spread(clock: Clock, stopped: bool) -> None:
+    home, names = clock.home, [f"late-{number}" for number in range(20)]
+    for name in names:
+        home.routine(name, DAILY)
+    clock.set("2026-01-08T08:50")
+    await home.start()
+    await home.stop()
+    clock.set("2026-01-08T10:00")
+    await home.start()  # the last one starts 57 s later
+    if stopped:
+        await home.kill()
+    clock.set("2026-01-05T10:00")
+    if stopped:
+        await home.start()
+    (moved,) = await home.logged("clock.waits_moved")
+    assert moved["runs"]
+    clock.set("2026-01-05T10:03")
+    ended = await home.logged("run.finished", times=len(names))
+    assert {line["routine"] for line in ended} == set(names)
+    rows = await clock.slots()
+    assert sorted(rows) == ["2026-01-08T09:00 caught_up"] * len(names), "each slot once"

@@ -63,14 +63,6 @@ async def test_what_is_on_a_server_is_looked_at_without_a_daemon(home, postgres_
     assert '"tee"' in (await home.agentd("policy", "suggest", "work")).out
 
 
-async def test_a_daemon_says_what_is_wrong_with_the_server(home):
-    pytest.importorskip("psycopg", reason="needs the extra postgres: pip install -e '.[postgres]'")
-    home.write("config.toml", '[store]\nurl = "postgresql://me@127.0.0.1:1/agentd"\n')
-    ended = await home.agentd()
-    assert ended.code == 78
-    assert "127.0.0.1:1/agentd" in ended.err
-
-
 async def test_a_backup_of_a_server_is_its_own_affair(home):
     home.write("config.toml", '[store]\nurl = "postgresql://me@127.0.0.1:1/agentd"\n')
     ended = await home.agentd("backup", "copy.db")

@@ -72,8 +72,8 @@ class Desk:
         self.triggered.put_nowait(run)
         return run
 
-    async def pause(self, name: str, *, until: datetime | None = None) -> None:
-        await self.journal.pause(name, until=until)
+    async def pause(self, name: str, *, until: datetime | None = None, length: timedelta | None = None) -> None:
+        await self.journal.pause(name, until=self.now + length if length else until)
         self.states = await self.journal.routine_states()
 
     async def resume(self, name: str) -> None:

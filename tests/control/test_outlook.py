@@ -120,6 +120,14 @@ async def test_the_api_refuses_moments_without_a_zone_or_in_the_past(house: Hous
         assert says in answer.json["detail"]
 
 
+async def test_a_pause_has_one_end(house: House) -> None:
+    body = json.dumps({"until": "2027-12-27T17:25:00Z", "seconds": 7200}).encode()
+    answer = await ask(house.path, "POST", "/v1/routines/heartbeat/pause", body)
+    assert answer.status == 422
+    assert "send one" in answer.json["detail"]
+    assert (await ask(house.path, "POST", "/v1/routines/heartbeat/pause", b'{"seconds": 0}')).status == 422
+
+
 async def test_a_pause_until_is_shown_wherever_the_routine_is(house: House) -> None:
     # more than a year ahead for the daemon and for its client, whose clock is the machine's
     until = (max(NOW, datetime.now(UTC)) + timedelta(days=400)).replace(second=0, microsecond=0)

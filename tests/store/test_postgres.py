@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from daemon.errors import ConfigError, Fenced, StoreFull
+from daemon.errors import ConfigError, DatabaseAway, Fenced, StoreFull
 from daemon.models import Status, StepKind
 from daemon.store.database import BATCH, MIGRATIONS, Database, Work
 from daemon.store.opening import open_database
@@ -321,9 +321,10 @@ async def test_the_tables_of_another_program_are_left_alone(postgres: Server, tm
 
 async def test_a_server_that_is_not_there_is_told_in_one_line_without_the_password(tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(DatabaseAway) as caught:
         await open_database(tmp_path / "x", "postgresql://me:hunter2hunter2@127.0.0.1:1/agentd")
     (line,) = str(caught.value).splitlines()
     assert line.startswith("postgresql://127.0.0.1:1/agentd")
-    assert "cannot be reached" in line
+    assert "is away" in line
+    assert "Connection refused" in line
     assert "hunter2" not in line

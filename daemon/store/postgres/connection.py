@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
@@ -155,6 +156,31 @@ def place_of(url: str) -> str:
         return f"postgresql:///{name}?host={host}"
     port = f":{given['port']}" if "port" in given else ""
     return f"postgresql://{host}{port}/{name}"
+
+
+# Classes and codes of SQLSTATE that a person has to mend: authorization, no such database or schema, no right to.
+_REFUSALS = ("28", "3D", "3F", "42501")
+# libpq hands on no SQLSTATE of a connection that was not made, only the words of the server. These are those of
+# PostgreSQL 13 to 18 for the same; in another language than English they are taken for a server that is away.
+_REFUSAL_WORDS = re.compile(
+    r"authentication failed|pg_hba\.conf|no password supplied"
+    r'|(?:role|database|schema) "[^"]*" does not exist|permission denied|is not permitted to log in'
+    r"|is not currently accepting connections|certificate|SSL was required|does not support SSL|invalid .* value|"
+    r"invalid port number"
+)
+
+
+def refusal(error: BaseException) -> str | None:
+    """Return what a person has to mend before the server lets us in; None if it is away, or asking again may help."""
+    if not isinstance(error, psycopg.Error):
+        return None
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    if error.sqlstate is not None:
+        return f"does not let us in: {lines[0]}" if error.sqlstate.startswith(_REFUSALS) else None
+    for line in lines:
+        if _REFUSAL_WORDS.search(line):
+            return f"does not let us in: {line}"
+    return None
 
 
 def unusable(url: str, problem: str, hint: str) -> ConfigError:

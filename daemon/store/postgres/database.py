@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -28,10 +29,10 @@ import psycopg
 import sqlalchemy.exc
 import structlog
 
-from daemon.errors import StoreFull
+from daemon.errors import DatabaseAway, StoreFull
 from daemon.models import new_id
 from daemon.store.database import MIGRATIONS, Database, Work
-from daemon.store.postgres.connection import Connection, connect, place_of, unusable
+from daemon.store.postgres.connection import Connection, connect, place_of, refusal, unusable
 from daemon.store.postgres.migrations import LOCKED, migrate
 
 log = structlog.get_logger()
@@ -62,18 +63,31 @@ class PostgresDatabase(Database):
         self.url = url
         self.place = place_of(url)
         self.patience = PATIENCE
+        self.wait = timedelta()
+        self.when_away: Callable[[str], None] = lambda problem: None
         self._me = new_id()
         self._batch = 0
         self._away = False
         self._wire: Connection | None = None
 
     @classmethod
-    async def connect(cls, url: str, path: Path, *, migrations: Path = MIGRATIONS) -> PostgresDatabase:
+    async def connect(
+        cls,
+        url: str,
+        path: Path,
+        *,
+        migrations: Path = MIGRATIONS,
+        wait: timedelta = timedelta(),
+        when_away: Callable[[str], None] = lambda problem: None,
+    ) -> PostgresDatabase:
         """Open the database of that URL, bring its tables up to date; ConfigError says what is wrong with it.
 
         `path` is where SQLite's file would be: the state folder stays the home of everything else.
+        A server that is away is waited for as long as `wait`, then DatabaseAway; `when_away` is told before each pause,
+        in the writer's thread.
         """
         self = cls(url, path, migrations, asyncio.get_running_loop())
+        self.wait, self.when_away = wait, when_away
         self._writer.start()
         await self._opened
         return self
@@ -81,13 +95,32 @@ class PostgresDatabase(Database):
     # --- in the writer's thread
 
     def _open_writer(self) -> Any:
-        try:
-            self._wire = connect(self.url)
-            migrate(self._wire, self.url, self._migrations)
-            self._wire.control(_SWEEP)
-        except psycopg.OperationalError as error:
-            raise unusable(self.url, f"cannot be reached: {_first_line(error)}", "start it, or mend the URL") from error
-        return self._wire
+        deadline = time.monotonic() + self.wait.total_seconds()
+        while True:
+            try:
+                self._wire = connect(self.url)
+                migrate(self._wire, self.url, self._migrations)
+                self._wire.control(_SWEEP)
+            except (psycopg.Error, sqlalchemy.exc.SQLAlchemyError) as caught:
+                error = cause(caught)
+                problem = refusal(error)
+                if problem is not None:
+                    raise unusable(self.url, problem, "mend [store] url, or the rights on the server") from caught
+                if not isinstance(error, _BROKEN):
+                    raise
+                self._lost(error)
+                problem = _first_line(error)
+                if time.monotonic() >= deadline:
+                    waited = f", waited for {self.wait.total_seconds():g} s" if self.wait else ""
+                    raise DatabaseAway(
+                        f"{self.place} is away{waited} ({problem}); start the server, or mend [store] url;"
+                        " a service manager starts agentd again"
+                    ) from caught
+                self.when_away(problem)
+                time.sleep(_BETWEEN)
+            else:
+                self._back()
+                return self._wire
 
     def _close_writer(self, connection: Any) -> None:
         if self._wire is not None:

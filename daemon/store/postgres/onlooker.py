@@ -8,9 +8,9 @@ from typing import Any, ClassVar, TypeVar
 
 import psycopg
 
-from daemon.errors import ConfigError, Fault
+from daemon.errors import ConfigError, DatabaseAway, Fault
 from daemon.store.database import Database, Work
-from daemon.store.postgres.connection import place_of
+from daemon.store.postgres.connection import place_of, refusal
 from daemon.store.postgres.database import Reader, cause, explain
 
 T = TypeVar("T")
@@ -38,5 +38,7 @@ class ServerOnlooker(Database):
                 raise ConfigError(Fault(file=place, key="[store] url", found="", problem=problem, hint=hint)) from None
             if not isinstance(error, psycopg.Error):
                 raise
+            if isinstance(error, psycopg.OperationalError) and refusal(error) is None:
+                raise DatabaseAway(f"{place} is away ({str(error).splitlines()[0]}); start the server") from None
             problem = f"cannot be read: {explain(error, place)}"
             raise ConfigError(Fault(file=place, key="[store] url", found="", problem=problem)) from None

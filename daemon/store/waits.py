@@ -1,0 +1,108 @@
+"""Waits that were begun while the clock was ahead: each is moved so that it lasts as long as it was meant to.
+
+A wait is stored as the instant at which it ends, as its end has to be found after a restart. Beside it stands when it
+began. If that is later than now, the clock was ahead when the row was written and has been set back since; the wait
+then begins anew now, with its own length. So no wait is longer than it was meant to be, whatever the clock did.
+
+Where several machines share a database, this is measured by the clock of the database, as leases are.
+"""
+
+# ruff: noqa: S608  what is put into statements are constants of this file; values are bound
+from __future__ import annotations
+
+import sqlite3
+from datetime import timedelta
+
+import structlog
+
+from daemon.models import WAIT_MOVED, Run
+from daemon.store.rows import MICROSECOND, RUN, run_of
+from daemon.values import dataclass
+
+log = structlog.get_logger()
+
+DAY = timedelta(days=1) // MICROSECOND
+"""Rows of older versions do not say when their wait began: one that ends later than in a day ends now."""
+
+# The end of a wait that began while the clock was ahead, from the columns of its end and its beginning. Takes now.
+_END = "? + CASE WHEN {since} IS NULL THEN 0 ELSE {end} - {since} END"
+# Which waits these are. Takes now, and now + DAY.
+_WRONG = "({since} > ? OR {since} IS NULL AND {end} > ?)"
+
+_RUN = {"end": "not_before", "since": "waits_since"}
+_MOVE_RUNS = f"""
+UPDATE run SET not_before = {_END.format(**_RUN)}, waits_since = ?,
+    detail = CASE WHEN detail IS NULL THEN '{WAIT_MOVED}' WHEN detail LIKE '%{WAIT_MOVED}' THEN detail
+        ELSE detail || '; {WAIT_MOVED}' END
+WHERE status = 'queued' AND not_before IS NOT NULL AND {_WRONG.format(**_RUN)} RETURNING {RUN}
+"""
+_DELIVERY = {"end": "next_at", "since": "waits_since"}
+_MOVE_DELIVERIES = f"""
+UPDATE outbox SET next_at = {_END.format(**_DELIVERY)}, waits_since = ?
+WHERE status = 'pending' AND {_WRONG.format(**_DELIVERY)} RETURNING id
+"""
+_MOVE_QUESTIONS = """
+UPDATE approval SET expires = ? + expires - created, created = ? WHERE status = 'pending' AND created > ? RETURNING id
+"""
+_MOVE_PAUSES = """
+UPDATE routine SET paused_until = ? + paused_until - paused_since, paused_since = ?
+WHERE paused = 1 AND paused_until IS NOT NULL AND paused_since > ? RETURNING name
+"""
+# Reminders and the cool-down of an incident are counted from when people were told, and from when it was over.
+_MOVE_INCIDENTS = """
+UPDATE incident SET opened = CASE WHEN opened > ? THEN ? ELSE opened END,
+    seen = CASE WHEN seen > ? THEN ? ELSE seen END, told = CASE WHEN told > ? THEN ? ELSE told END,
+    closed = CASE WHEN closed > ? THEN ? ELSE closed END
+WHERE opened > ? OR seen > ? OR told > ? OR closed > ?
+"""
+# The next digest is the first one due after the last.
+_MOVE_DIGEST = "UPDATE meta SET value = CAST(? AS TEXT) WHERE key = 'digest' AND CAST(value AS BIGINT) > ?"
+# What was spent counts today, not on every day until its date has come.
+_MOVE_SPENDING = "UPDATE spending SET at = ? WHERE at > ?"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MovedWaits:
+    """The waits that were moved because they had begun while the clock was ahead."""
+
+    runs: tuple[Run, ...] = ()
+    deliveries: tuple[int, ...] = ()
+    questions: tuple[str, ...] = ()
+    pauses: tuple[str, ...] = ()
+    """Names of routines."""
+
+    def write_to_log(self) -> None:
+        """Log what was moved in one line; nothing if nothing was."""
+        if self.runs or self.deliveries or self.questions or self.pauses:
+            log.warning(
+                "clock.waits_moved",
+                runs=[run.id for run in self.runs],
+                deliveries=list(self.deliveries),
+                questions=list(self.questions),
+                pauses=list(self.pauses),
+                why="they began while the clock was ahead; each lasts as long as it was meant to, from now on",
+            )
+
+
+def move_waits(connection: sqlite3.Connection, now: int) -> MovedWaits:
+    """Move every wait that began later than `now`, microseconds since 1970, in the transaction under way.
+
+    All but those of deliveries, which wait by the clock of whoever sends them: see `move_deliveries`.
+    """
+    runs = connection.execute(_MOVE_RUNS, (now, now, now, now + DAY)).fetchall()
+    questions = connection.execute(_MOVE_QUESTIONS, (now, now, now)).fetchall()
+    pauses = connection.execute(_MOVE_PAUSES, (now, now, now)).fetchall()
+    connection.execute(_MOVE_INCIDENTS, (now,) * 12)
+    connection.execute(_MOVE_DIGEST, (now, now))
+    connection.execute(_MOVE_SPENDING, (now, now))
+    return MovedWaits(
+        runs=tuple(sorted(map(run_of, runs), key=lambda run: run.id)),
+        questions=tuple(sorted(id_ for (id_,) in questions)),
+        pauses=tuple(sorted(name for (name,) in pauses)),
+    )
+
+
+def move_deliveries(connection: sqlite3.Connection, now: int) -> tuple[int, ...]:
+    """Move the deliveries whose wait began later than `now`, likewise; return their ids."""
+    rows = connection.execute(_MOVE_DELIVERIES, (now, now, now, now + DAY)).fetchall()
+    return tuple(sorted(id_ for (id_,) in rows))

@@ -1,0 +1,62 @@
+"""The clock of a database that processes share was ahead, and is set right: no lease and no wait lasts until then."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from daemon.store import Worker
+from daemon.store.journal import Claim, Journal
+from daemon.store.opening import open_database
+
+AHEAD = 3 * 86_400_000_000  # microseconds: three days
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def worker(name: str) -> Worker:
+    return Worker(id=name, kind="daemon", host="box", pid=1, version="1", started=now(), seen=now())
+
+
+async def test_the_runs_of_a_dead_process_are_taken_over_and_what_was_put_off_goes_on(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    database = await open_database(tmp_path / "x", postgres_url)
+    dead, alive = (Journal(database, clock=now, lease=timedelta(seconds=60), in_turn=True) for _ in range(2))
+    claims = [Claim(routine=name, definition="{}", trigger="cron", slot=now(), goal="go") for name in ("a", "b", "c")]
+    lost, mine, late = [run for run in await dead.open_slots(claims) if run]
+    assert await dead.take(lost.id, owner="dead")
+    assert await alive.take(mine.id, owner="alive")
+    taken = await alive.take(late.id, owner="alive")
+    assert taken
+    await alive.suspend(taken, not_before=now() + timedelta(minutes=5))
+    assert (await dead.beat(worker("dead"), may_lead=True)).leads
+    assert not (await alive.beat(worker("alive"), may_lead=True)).leads
+
+    def jump(connection: Any) -> None:  # all of it as if it had been written while the clock was ahead
+        connection.execute("UPDATE run SET lease_until = lease_until + ?", (AHEAD,))
+        connection.execute("UPDATE worker SET seen = seen + ?, leads = leads + ?", (AHEAD, AHEAD))
+        moved = "not_before = not_before + ?, waits_since = waits_since + ?"
+        connection.execute(f"UPDATE run SET {moved} WHERE status = 'queued'", (AHEAD, AHEAD))
+
+    await database.write(jump)
+    beat = await alive.beat(worker("alive"), may_lead=True)
+    assert (beat.lost, [run.id for run in beat.waits.runs]) == ([], [late.id])
+    (moved,) = beat.waits.runs
+    assert moved.not_before
+    assert timedelta(minutes=4) < moved.not_before - now() < timedelta(minutes=6)
+
+    def look(connection: Any) -> tuple[int, int]:
+        soon = "agentd_now() + 61000000"
+        runs = f"SELECT count(*) FROM run WHERE status = 'running' AND lease_until <= {soon}"
+        leaders = f"SELECT count(*) FROM worker WHERE leads > {soon}"
+        return connection.execute(runs).fetchone()[0], connection.execute(leaders).fetchone()[0]
+
+    assert await database.read(look) == (2, 0), "each lease ends within its length, and so does the leadership"
+    await database.write(lambda connection: connection.execute("UPDATE run SET lease_until = 0 WHERE owner = 'dead'"))
+    assert list((await alive.beat(worker("alive"), may_lead=True)).freed) == [lost.id]
+    assert not (await alive.beat(worker("alive"), may_lead=True)).waits.runs, "it is moved once"
+    await database.close()

@@ -1,0 +1,204 @@
+"""A PostgreSQL server that is away when a daemon or worker starts: it is waited for, then a later start may help (75).
+
+What a person has to mend ends the start at once (78).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.vendor import VendorProcess
+from tests.fleet.site import Site
+from tests.postgres import Server
+from tests.story import Home
+
+pytestmark = pytest.mark.timeout(180)
+
+FLEET = '[executor]\nkind = "procrastinate"\n'
+MARKS = {"tool_calls": [{"name": "mark", "arguments": {"seconds": 0.0}}]}
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[Server]:
+    """A server that these tests may stop."""
+    server = Server(tcp=True)
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def server(own_server: Server) -> Iterator[Server]:
+    """The same, away until a test starts it."""
+    own_server.stop()
+    try:
+        yield own_server
+    finally:
+        if not (own_server.folder / "d" / "postmaster.pid").exists():
+            own_server.start()
+
+
+def store(url: str, wait: str = "60s") -> str:
+    return f'[store]\nurl = "{url}"\nwait = "{wait}"\n'
+
+
+@pytest.mark.parametrize("way", ["socket", "port"])
+async def test_a_daemon_that_starts_before_its_server_comes_up_by_itself(home: Home, server: Server, way: str) -> None:
+    url = server.url(port=server.port if way == "port" else None)
+    home.write("config.toml", store(url))
+    starting = asyncio.create_task(home.start())
+    waiting = await home.logged("database.away")
+    assert "postgresql://" in waiting[0]["database"]
+    await asyncio.to_thread(server.start)
+    async with asyncio.timeout(60):
+        await starting
+    assert (await home.agentctl("status")).code == 0
+    assert await home.stop() == 0
+    assert "database.back" in home.complaints
+    assert "Traceback" not in home.complaints
+
+
+async def test_systemd_is_told_that_a_start_waits_and_goes_on(home: Home, server: Server, tmp_path: Path) -> None:
+    home.write("config.toml", store(server.url()))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.bind(str(tmp_path / "notify"))
+        channel.settimeout(60)
+        home.env["NOTIFY_SOCKET"] = str(tmp_path / "notify")
+        starting = asyncio.create_task(home.start())
+        said = await asyncio.to_thread(channel.recv, 4096)
+        assert said.startswith(b"STATUS=waiting for the database: ")
+        assert re.search(rb"\nEXTEND_TIMEOUT_USEC=\d+$", said)
+        await asyncio.to_thread(server.start)
+        await starting
+    assert await home.stop() == 0
+
+
+@pytest.mark.parametrize("verb", [(), ("worker",), ("once", "work")], ids=["daemon", "worker", "once"])
+async def test_a_server_that_stays_away_ends_a_start_with_75(home: Home, verb: tuple[str, ...]) -> None:
+    pytest.importorskip("psycopg", reason="needs the extra postgres: pip install -e '.[postgres]'")
+    home.write("config.toml", store("postgresql://me:hunter2hunter2@127.0.0.1:1/agentd", "0.5s") + FLEET)
+    ended = await home.agentd(*verb)
+    assert ended.code == 75, ended.err
+    (sentence,) = [line for line in ended.err.splitlines() if line.startswith("agentd: ")]
+    assert "postgresql://127.0.0.1:1/agentd is away, waited for 0.5 s" in sentence
+    assert "Connection refused" in sentence
+    assert "hunter2" not in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://me@no.such.host.invalid/agentd", "postgresql:///agentd?host=/no/such/folder"],
+    ids=["unknown host", "no socket"],
+)
+async def test_a_host_that_is_not_found_yet_may_be_found_later(home: Home, url: str) -> None:
+    pytest.importorskip("psycopg", reason="needs the extra postgres: pip install -e '.[postgres]'")
+    home.write("config.toml", store(url, "0s"))
+    ended = await home.agentd()
+    assert ended.code == 75, ended.err
+
+
+@pytest.mark.parametrize("verb", [(), ("worker",)], ids=["daemon", "worker"])
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("postgresql://agentd@127.0.0.1:{port}/nope", 'database "nope" does not exist'),
+        ("postgresql://nobody_here@127.0.0.1:{port}/postgres", 'role "nobody_here" does not exist'),
+        ("postgresql://shy:wrong@127.0.0.1:{port}/postgres", "password authentication failed"),
+        ("postgresql://shy@127.0.0.1:{port}/postgres", "no password supplied"),
+        ("postgresql://barred@127.0.0.1:{port}/postgres", "pg_hba.conf"),
+        ("postgresql://weak@127.0.0.1:{port}/postgres", "permission denied for schema public"),
+    ],
+    ids=["database", "role", "password", "no password", "pg_hba", "rights"],
+)
+async def test_what_a_person_has_to_mend_ends_a_start_at_once_with_78(
+    home: Home, refusing: Server, url: str, problem: str, verb: tuple[str, ...]
+) -> None:
+    home.write("config.toml", store(url.format(port=refusing.port), "1h") + FLEET)
+    async with asyncio.timeout(60):  # far less than it would wait
+        ended = await home.agentd(*verb)
+    assert ended.code == 78, ended.err
+    assert problem in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.fixture(scope="module")
+def refusing(own_server: Server) -> Server:
+    """A server that asks one role for a password, lets another one not in, and gives a third no rights."""
+    file = own_server.folder / "d" / "pg_hba.conf"
+    rules = "host all shy 127.0.0.1/32 scram-sha-256\nhost all barred 127.0.0.1/32 reject\n"
+    file.write_text(rules + file.read_text())
+    for statement in (
+        "CREATE ROLE shy LOGIN PASSWORD 'right'",
+        "CREATE ROLE barred LOGIN",
+        "CREATE ROLE weak LOGIN",
+        "REVOKE CREATE ON SCHEMA public FROM public",
+        "SELECT pg_reload_conf()",
+    ):
+        own_server.sql(statement)
+    own_server.crash()  # no connection is judged by the rules of before
+    return own_server
+
+
+async def test_a_server_that_takes_nobody_more_is_waited_for(home: Home, own_server: Server) -> None:
+    own_server.sql("CREATE ROLE busy LOGIN SUPERUSER CONNECTION LIMIT 0")
+    own_server.sql("ALTER ROLE busy NOSUPERUSER")
+    try:
+        home.write("config.toml", store(f"postgresql://busy@127.0.0.1:{own_server.port}/postgres", "0.5s"))
+        ended = await home.agentd()
+        assert ended.code == 75, ended.err
+        assert "too many connections" in ended.err
+    finally:
+        own_server.sql("DROP ROLE busy")
+
+
+async def test_offline_commands_do_not_wait_for_the_server(home: Home) -> None:
+    pytest.importorskip("psycopg", reason="needs the extra postgres: pip install -e '.[postgres]'")
+    home.write("config.toml", store("postgresql://me@127.0.0.1:1/agentd", "1h"))
+    async with asyncio.timeout(60):
+        assert (await home.agentd("validate")).code == 0
+        doctor = await home.agentd("doctor")
+        assert doctor.code == 1
+        assert "postgresql://127.0.0.1:1/agentd is away" in doctor.out
+        for verb in (("replay", "01ABCDEF"), ("export", "all.jsonl")):
+            ended = await home.agentd(*verb)
+            assert ended.code == 75, ended.err
+            assert "is away" in ended.err
+
+
+@pytest.fixture
+async def site(tmp_path: Path, server: Server) -> AsyncIterator[Site]:
+    with VendorProcess([MARKS, "Done."], by="conversation") as vendor:
+        made = Site(tmp_path, server.url("fleet"), vendor.url)
+        try:
+            yield made
+        finally:
+            await made.close()
+
+
+async def test_a_fleet_comes_up_though_its_server_comes_last(site: Site, server: Server) -> None:
+    server.start()
+    server.sql("DROP DATABASE IF EXISTS fleet WITH (FORCE)")
+    server.sql("CREATE DATABASE fleet")
+    server.stop()
+    site.routine("work", "")
+    processes = [site.daemon("one"), site.daemon("two"), site.worker("worker")]
+    for each in processes:
+        each.config.write_text(each.config.read_text().replace("[store]\n", '[store]\nwait = "60s"\n'))
+    starting = asyncio.gather(*(each.start() for each in processes))
+    async with asyncio.timeout(60):
+        while not all(each.log("database.away") for each in processes):
+            await asyncio.sleep(0.05)
+    await asyncio.to_thread(server.start)
+    async with asyncio.timeout(90):
+        await starting
+    ran = await processes[0].agentctl("run", "work")
+    assert (ran.code, ran.out) == (0, "Done.\n"), (ran.err, processes[2].complaints)
+    server.sql("SELECT 1", "fleet")
