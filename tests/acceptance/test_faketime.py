@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.acceptance.story import Home, Vendor
+from tests.acceptance.test_story import AGENT, EFFECT, config
 from tests.delivery.receivers import Receiver
-from tests.story import Home, Vendor
-from tests.test_story import AGENT, EFFECT, config
 
 LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
 

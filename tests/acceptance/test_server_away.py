@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.fleet.site import Site
+from tests.acceptance.story import Home
 from tests.fakes.vendor import VendorProcess
-from tests.fleet.site import Site
 from tests.postgres import Server
-from tests.story import Home
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -1,0 +1,57 @@
+"""Vendors whose answers have no end or are far too large: their runs fail with a sentence, and nobody else notices."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.story import Home, Vendor
+from tests.fakes.flood import MEGABYTE, Flood
+
+CONFIG = """
+[providers.flood]
+kind = "{kind}"
+model = "gpt-4.1-mini"
+base_url = "{flood}/v1"
+api_key = "sk-test"
+[providers.good]
+kind = "open_source"
+model = "llama3.2:3b"
+base_url = "{vendor}/v1"
+"""
+ROUTINE = """
+[trigger]
+cron = "0 0 1 1 *"
+[run]
+provider = "{provider}"
+prompt = "Say good morning."
+"""
+
+
+def peak_memory(pid: int) -> int:
+    """Return the most bytes that a process has ever held in memory (VmHWM of proc(5))."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    peak = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert peak
+    return int(peak[1]) * 1024
+
+
+@pytest.mark.parametrize("kind", ["open_source", "openai"])
+@pytest.mark.parametrize("answer", ["chunks", "a text", "packed"])
+async def test_an_answer_without_end_fails_its_run_alone(home: Home, kind: str, answer: str) -> None:
+    async with Flood(answer, most=400 * MEGABYTE) as flood, Vendor() as vendor:
+        home.write("config.toml", CONFIG.format(kind=kind, flood=flood.url, vendor=vendor.url))
+        home.routine("greedy", ROUTINE.format(provider="flood"))
+        home.routine("modest", ROUTINE.format(provider="good"))
+        await home.start()
+        greedy = (await home.agentctl("run", "greedy", "--detach", "--json")).json["id"]
+        assert (await home.agentctl("run", "modest")).code == 0
+        await home.until(greedy, "run_ended")
+        run = (await home.agentctl("inspect", greedy, "--json")).json["run"]
+        assert run["status"] == "failed"
+        assert "[providers.flood] max_answer_mb" in run["detail"]
+        assert flood.requests == 1, "an answer over the bound is not asked for again"
+        assert peak_memory(home.process.pid) < 200 * MEGABYTE
+        assert (await home.agentctl("run", "modest")).code == 0
