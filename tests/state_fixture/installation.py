@@ -29,7 +29,7 @@ LIBFAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.s
 ZONE = ZoneInfo("Europe/Berlin")
 PLACE = Path("/mnt/agentd")
 """Where the fixture was made. An approval is bound to its folder, so only there the parked call is the same call."""
-PATIENCE = 20.0
+PATIENCE = 90.0
 """Seconds until something that has to happen is given up; a busy machine takes its time."""
 
 

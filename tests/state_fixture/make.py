@@ -1,6 +1,8 @@
 """Make the fixture: live through three days with a daemon of this commit, and leave it in the middle of its work.
 
     python -m tests.state_fixture.make sqlite|postgres|procrastinate
+    RECORD_STATE_FIXTURE=1 python -m pytest -k goes_on_and_all_else tests/state_fixture
+    cd tests/state_fixture && sha256sum $(find home sqlite postgres procrastinate -type f | sort) > SHA256SUMS
 
 Kept for the record. The fixture is made once, from the commit that this file came with, and is never made again: what
 is tested with it is that later versions read what this version wrote.
@@ -113,7 +115,8 @@ async def live(box: Installation) -> dict[str, Any]:
 
     async def reach(moment: str, **outcomes: str) -> None:
         """Let a scheduled moment come, and wait until these routines have a row of it and no run is under way."""
-        box.set_clock(moment.rpartition(":")[0] + ":59" if moment.endswith(":59") else moment)
+        if moment.endswith(":59"):  # else it is there already, and a clock that is set again goes back a little
+            box.set_clock(moment)
         for name, outcome in outcomes.items():
 
             async def has_come(name: str = name, outcome: str = outcome) -> bool:
@@ -205,6 +208,7 @@ async def live(box: Installation) -> dict[str, Any]:
         await box.agentctl("reload")
         box.set_clock("2026-03-04 08:50:00")
         await box.agentctl("status")
+        box.set_clock("2026-03-04 09:20:00")
         await reach("2026-03-04 09:20:00", morning="late")
         waiting: dict[str, Any] = {}
         box.set_clock("2026-03-04 10:30:00")
@@ -233,6 +237,8 @@ async def live(box: Installation) -> dict[str, Any]:
         waiting["delivery"] = delivery["id"]
         print(json.dumps((await box.json("status")), indent=1))
         await box.kill()
+    # a copy of the file is another file to the daemon, and would be read as news
+    (work / "inbox" / "letter.txt").unlink()
     return waiting
 
 

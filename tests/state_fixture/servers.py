@@ -59,8 +59,8 @@ class Hook:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-            headers = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if ": " in line)
+            lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[1:]
+            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
             body = await reader.readexactly(int(headers.get("content-length", 0)))
             self.received.append((headers["webhook-id"], json.loads(body)))
             writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
