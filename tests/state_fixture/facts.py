@@ -14,8 +14,9 @@ from tests.state_fixture.installation import PLACE, ZONE, Installation
 LEFT = datetime.fromisoformat("2026-03-04 11:05:00").replace(tzinfo=ZONE)
 """When the daemon of the fixture was killed."""
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
-LONGEST = 160
-"""Of a longer text the beginning and a digest are recorded."""
+QUESTIONS = ("where is the parcel?", "code of the garage")
+LONGEST = 120
+"""Of a longer text the beginning, the length and a digest are recorded."""
 
 
 async def facts_of(box: Installation, waiting: dict[str, Any]) -> dict[str, Any]:
@@ -31,11 +32,12 @@ async def facts_of(box: Installation, waiting: dict[str, Any]) -> dict[str, Any]
     reasons = await ask_all(box, [("why", name, "--at", moment[:16] + "Z") for name, moment in moments])
     found = {
         "runs": {run["id"]: run for run in runs},
-        "inspect": {run["id"]: answer for run, answer in zip(runs, inspected, strict=True)},
+        "inspect": {run["id"]: _with_short_steps(answer) for run, answer in zip(runs, inspected, strict=True)},
         "slots": slots,
         "why": {" ".join(key): answer for key, answer in zip(moments, reasons, strict=True)},
         "list": {
-            row["name"]: {key: row[key] for key in ("description", "state", "paused_why", "words", "made_by", "last")}
+            row["name"]: {key: row[key] for key in ("description", "state", "paused_why", "made_by", "last")}
+            | {"words": row["words"].partition("; not on this machine")[0]}
             for row in listed
             if row["name"] not in names
         },
@@ -58,7 +60,7 @@ async def facts_of(box: Installation, waiting: dict[str, Any]) -> dict[str, Any]
             for row in (await box.json("usage", "--by", by, "--days", 365))["items"]
             if row["key"] not in names and (by != "day" or row["key"] < "2026-03-04")
         }
-    for question in ("where is the parcel?", "code of the garage"):
+    for question in QUESTIONS:
         hits = (await box.json("memory", "search", "-n", 8, question))["items"]
         found[f"memory search {question}"] = sorted(
             (
@@ -109,7 +111,7 @@ def write(facts: dict[str, Any]) -> str:
     for verb, answer in facts.items():
         pairs = answer.items() if isinstance(answer, dict) else [(None, each) for each in answer]
         lines = [
-            ("" if key is None else json.dumps(key) + ": ") + json.dumps(each, ensure_ascii=False) for key, each in pairs
+            ("" if key is None else json.dumps(key) + ": ") + json.dumps(each, ensure_ascii=False, separators=(",", ":")) for key, each in pairs
         ]
         begin, end = "{}" if isinstance(answer, dict) else "[]"
         parts.append(f"{json.dumps(verb)}: {begin}\n" + ",\n".join(lines) + f"\n{end}")
@@ -118,6 +120,14 @@ def write(facts: dict[str, Any]) -> str:
 
 def _is_old(moment: str) -> bool:
     return datetime.fromisoformat(moment) < LEFT
+
+
+def _with_short_steps(run: dict[str, Any]) -> dict[str, Any]:
+    for step in run["steps"]:
+        for key, value in step["body"].items():
+            text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+            step["body"][key] = value if len(text) <= LONGEST else text  # long ones are told by their digest
+    return {key: value for key, value in run.items() if key != "calls"}  # they are made of the steps
 
 
 def _shorten(value: Any) -> Any:
@@ -130,5 +140,5 @@ def _shorten(value: Any) -> Any:
             return "later"
         if len(value) > LONGEST:
             digest = hashlib.sha256(value.encode()).hexdigest()[:16]
-            return f"{value[:60]}… ({len(value)} characters, SHA-256 {digest})"
+            return f"{value[:40]}… ({len(value)}, SHA-256 {digest})"
     return value

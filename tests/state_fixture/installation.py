@@ -181,11 +181,11 @@ class Installation:
         if self.process and self.process.returncode is None:
             await self.kill()
 
-    async def until(self, what: str, check: Callable[[], Awaitable[Any]]) -> Any:
+    async def until(self, what: str, check: Callable[[], Any]) -> Any:
         """Ask until the answer is true; AssertionError with the daemon's last words if it never is."""
         try:
             async with asyncio.timeout(PATIENCE):
-                while not (answer := await check()):
+                while not (answer := await _result(check())):
                     await asyncio.sleep(0.05)
                 return answer
         except TimeoutError:
@@ -193,6 +193,10 @@ class Installation:
             log = self.state / "logs" / "agentd.jsonl"
             last += log.read_text()[-3000:] if log.exists() else ""
             raise AssertionError(f"never came: {what}\n{last}") from None
+
+
+async def _result(answer: Any) -> Any:
+    return await answer if isinstance(answer, Awaitable) else answer
 
 
 MOUNT = ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/mnt", "--unshare-uts", "--hostname", "box", "--die-with-parent"]

@@ -149,7 +149,7 @@ async def live(box: Installation) -> dict[str, Any]:
         )
         await box.agentctl("reload")
         stopped = (await box.agentctl("run", "slow", "--detach")).out.strip()
-        await box.until("the model is asked", lambda: _true(len(requests_of(server, "slow")) == 2))
+        await box.until("the model is asked", lambda: len(requests_of(server, "slow")) == 2)
         await box.agentctl("cancel", stopped)
         await box.until("it is cancelled", lambda: _has(box, stopped, "cancelled"))
         (work / "inbox" / "letter.txt").write_text("The parcel lies at the neighbour's.\n")
@@ -226,7 +226,7 @@ async def live(box: Installation) -> dict[str, Any]:
         waiting["in its slot"] = builder["id"]
         message = await box.agentctl("tell", "--detach", waiting["by hand"], "use the blue ink")
         assert message.code == 0, message.err
-        await box.until("the poet thinks", lambda: _true(len(requests_of(server, "poet")) == 1))
+        await box.until("the poet thinks", lambda: len(requests_of(server, "poet")) == 1)
         box.set_clock(LEFT)
 
         async def pending() -> Any:
@@ -242,13 +242,10 @@ async def live(box: Installation) -> dict[str, Any]:
     return waiting
 
 
-async def _true(value: bool) -> bool:
-    return value
-
-
 async def _quiet(box: Installation) -> bool:
     runs = (await box.json("runs", "-n", 50))["items"]
-    return all(run["status"] not in ("queued", "running") for run in runs)
+    # `elsewhere` waits for a machine that is not there, where runs are handed out
+    return all(run["status"] not in ("queued", "running") or run["routine"] == "elsewhere" for run in runs)
 
 
 async def _has(box: Installation, run: str, status: str) -> bool:

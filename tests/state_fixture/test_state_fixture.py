@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from tests.postgres import Server, programs
-from tests.state_fixture.facts import ask_all, differences, facts_of, pages, write
+from tests.state_fixture.facts import QUESTIONS, ask_all, differences, facts_of, pages, write
 from tests.state_fixture.installation import LIBFAKETIME, Installation, store_in, unpack, why_not_mounted
 from tests.state_fixture.servers import Hook, requests_of, vendor
 
@@ -34,6 +34,7 @@ SOON = "2026-03-04 11:25:00"
 """When the daemon is started again: before any slot, and after the moment that the run waits for which was put off."""
 LATER = "2026-04-05 11:25:00"
 LARGEST = 1_000_000
+SEARCHES = tuple(f"memory search {question}" for question in QUESTIONS)
 
 pytestmark = [
     pytest.mark.timeout(900),
@@ -153,8 +154,8 @@ async def all_goes_on(box: Installation, server: Any, hook: Hook, waiting: dict[
     assert "interrupted" in told and "unknown" in told
     assert "use the blue ink" in told
     row = await arrived(box, waiting["delivery"])
-    assert [name for name, _ in hook.received] == [f"{row['run']}-{waiting['delivery']}"]
-    assert hook.received[0][1]["data"]["report"] == "The third day begins."
+    reports = [body["data"]["report"] for name, body in hook.received if name == f"{row['run']}-{row['id']}"]
+    assert reports == ["The third day begins."], hook.received
 
 
 async def check_facts(box: Installation, kind: str, waiting: dict[str, Any], *but: str) -> None:
@@ -219,26 +220,60 @@ def forgotten(kind: str) -> list[str]:
     return [id_ for id_, run in expected["runs"].items() if run["routine"] == "single"]
 
 
-async def test_another_folder_a_month_later(
+@mounted
+async def test_a_month_later_nothing_is_lost_and_all_is_explained(
     kind: str, folder: Path, database: str, waiting: dict[str, Any]
 ) -> None:
-    """Approvals have expired, catch_up says what is resumed, and nothing is lost or left unexplained."""
-    box = open_fixture(kind, folder, database, mounted=False)
+    """The approval has expired, `catch_up` says which interrupted run is resumed, the slots of the month are missed."""
+    box = open_fixture(kind, folder, database, mounted=True)
     turns = TURNS | {"morning": ["A month later."], "clerk": ["Nobody has answered.", "Nothing to enter."]}
     async with working(box, turns, LATER) as (server, hook):
         await all_goes_on(box, server, hook, waiting)
         found = await ended(box, waiting["in its slot"])
+        # among daemons that share a database an interrupted run is resumed whenever one comes
         assert found["status"] == ("interrupted" if kind == "sqlite" else "succeeded")
+        assert (box.state / "workspace" / "builder.txt").read_text() == "built\n", "its tool was started again"
         found = await ended(box, waiting["approval"])
         assert (found["status"], found["report"]) == ("succeeded", "Nobody has answered.")
         assert not (box.state / "workspace" / "ledger" / "second.txt").exists()
-        assert (await ended(box, waiting["queued"]))["status"] == "succeeded"
-        assert [row["status"] for row in (await box.json("approvals", "--all"))["items"]][0] == "expired"
-        assert (await box.json("approvals"))["items"] == []
-        await check_facts(box, kind, waiting, "list")
+        assert (await ended(box, waiting["queued"]))["report"] == "Nothing to enter."
+        rows = (await box.json("approvals", "--all"))["items"]
+        assert [row["status"] for row in rows if row["run"] == waiting["approval"]] == ["expired"]
+        since = ("list", "why", "slots", "incidents", "usage by routine", "usage by model", *SEARCHES)  # a run was made
+        await check_facts(box, kind, waiting, *since)
         await check_audit(box)
-        why = await box.json("why", "morning", "--at", "2026-03-20 09:00")
-        assert (why["outcome"], why["reason"]) == ("missed", "down")
+        for slot, outcome, reason in (
+            ("2026-03-20 09:00", "missed", "down"),
+            ("2026-03-04 09:00", "late", None),
+            ("2026-03-03 09:00", "caught_up", None),
+        ):
+            why = await box.json("why", "morning", "--at", slot)
+            assert (why["outcome"], why["reason"]) == (outcome, reason), why
+        assert await box.stop() == 0
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"], indirect=True)
+async def test_in_another_folder_the_parked_call_is_asked_about_anew(
+    kind: str, folder: Path, database: str, waiting: dict[str, Any]
+) -> None:
+    box = open_fixture(kind, folder, database, mounted=False)
+    async with working(box, TURNS, SOON) as (server, hook):
+        await all_goes_on(box, server, hook, waiting)
+        (asked,) = (await box.json("approvals"))["items"]
+        assert (await box.agentctl("approve", asked["id"])).code == 5, "it was approved for another folder"
+
+        async def asked_anew() -> Any:
+            return [row for row in (await box.json("approvals"))["items"] if row["id"] != asked["id"]]
+
+        (again,) = await box.until("the call is asked about anew", asked_anew)
+        assert (again["run"], again["what"]) == (waiting["approval"], asked["what"])
+        assert (await box.agentctl("approve", again["id"])).code == 0
+        assert (await ended(box, waiting["approval"]))["report"] == "The second entry is made."
+        assert (box.state / "workspace" / "ledger" / "second.txt").read_text() == "second\n"
+        assert (await ended(box, waiting["queued"]))["status"] == "succeeded"
+        assert (await ended(box, waiting["in its slot"]))["status"] == "succeeded"
+        await check_facts(box, kind, waiting)
+        await check_audit(box)
         assert await box.stop() == 0
 
 
@@ -247,7 +282,9 @@ async def test_a_backup_of_it_is_restored_in_another_folder(folder: Path) -> Non
     box = open_fixture("sqlite", folder, "", mounted=False)
     other = folder / "other"
     other.mkdir(mode=0o711)
-    async with working(box, {}, SOON):
+    hangs = [{"text": "never", "hang": True}]
+    async with working(box, dict.fromkeys(("mason", "builder", "poet", "courier"), hangs), SOON) as (server, _):
+        await box.until("what goes on by itself is under way", lambda: len(server.requests) == 4)
         copied = await box.agentctl("backup", folder / "copy.db")
         assert copied.code == 0, copied.err
     again = Installation(other, mounted=False)
@@ -257,9 +294,9 @@ async def test_a_backup_of_it_is_restored_in_another_folder(folder: Path) -> Non
     async with working(again, {}, SOON):
         routines = (await again.json("list"))["items"]
         assert {row["state"] for row in routines} <= {"paused", "disabled", "elsewhere"}, routines
-        assert (await again.json("inspect", waiting["by hand"]))["status"] == "interrupted"
-        assert (await again.json("inspect", waiting["approval"]))["status"] == "interrupted"
-        await check_facts(again, "sqlite", waiting, "list", "incidents")
+        for name in ("by hand", "in its slot", "in a model call", "retry", "approval", "queued"):
+            assert (await again.json("inspect", waiting[name]))["status"] == "interrupted", name
+        await check_facts(again, "sqlite", waiting, "list", "incidents", "why")
         await check_audit(again)
         assert (await again.agentctl("resume", "--all")).code == 0
         assert await again.stop() == 0
