@@ -28,7 +28,9 @@ async def facts_of(box: Installation, waiting: dict[str, Any]) -> dict[str, Any]
     inspected = await ask_all(box, [("inspect", run["id"]) for run in runs])
     listed = await pages(box, "list")
     routines = {row["name"] for row in listed}
-    moments = sorted({(row["routine"], row[end]) for row in slots for end in ("first", "last") if row["routine"] in routines})
+    moments = sorted(
+        {(row["routine"], row[end]) for row in slots for end in ("first", "last") if row["routine"] in routines}
+    )
     reasons = await ask_all(box, [("why", name, "--at", moment[:16] + "Z") for name, moment in moments])
     found = {
         "runs": {run["id"]: run for run in runs},
@@ -97,7 +99,10 @@ def differences(expected: Any, actual: Any, where: str = "") -> list[str]:
     if isinstance(expected, dict) and isinstance(actual, dict):
         lines = [f"{where}/{key}: is gone" for key in expected if key not in actual]
         return lines + [
-            line for key in expected if key in actual for line in differences(expected[key], actual[key], f"{where}/{key}")
+            line
+            for key in expected
+            if key in actual
+            for line in differences(expected[key], actual[key], f"{where}/{key}")
         ]
     if isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
         pairs = enumerate(zip(expected, actual, strict=True))
@@ -111,7 +116,9 @@ def write(facts: dict[str, Any]) -> str:
     for verb, answer in facts.items():
         pairs = answer.items() if isinstance(answer, dict) else [(None, each) for each in answer]
         lines = [
-            ("" if key is None else json.dumps(key) + ": ") + json.dumps(each, ensure_ascii=False, separators=(",", ":")) for key, each in pairs
+            ("" if key is None else json.dumps(key) + ": ")
+            + json.dumps(each, ensure_ascii=False, separators=(",", ":"))
+            for key, each in pairs
         ]
         begin, end = "{}" if isinstance(answer, dict) else "[]"
         parts.append(f"{json.dumps(verb)}: {begin}\n" + ",\n".join(lines) + f"\n{end}")

@@ -29,7 +29,7 @@ LIBFAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.s
 ZONE = ZoneInfo("Europe/Berlin")
 PLACE = Path("/mnt/agentd")
 """Where the fixture was made. An approval is bound to its folder, so only there the parked call is the same call."""
-PATIENCE = 90.0
+PATIENCE = 240.0
 """Seconds until something that has to happen is given up; a busy machine takes its time."""
 
 
@@ -218,10 +218,10 @@ def _scripts() -> dict[str, str]:
     return scripts
 
 
-def store_in(home: Path, url: str, *, executor: str) -> None:
+def store_in(home: Path, url: str) -> None:
     """Have an installation keep its journal in a PostgreSQL database."""
     path = home / "config.toml"
-    path.write_text(f'{path.read_text()}\n[store]\nurl = "{url}"\n\n[executor]\nkind = "{executor}"\n')
+    path.write_text(f'{path.read_text()}\n[store]\nurl = "{url}"\n')
 
 
 def pack(archive: Path, folder: Path, names: list[str]) -> None:

@@ -1,11 +1,13 @@
 """Make the fixture: live through three days with a daemon of this commit, and leave it in the middle of its work.
 
-    python -m tests.state_fixture.make sqlite|postgres|procrastinate
+    python -m tests.state_fixture.make sqlite|postgres
     RECORD_STATE_FIXTURE=1 python -m pytest -k goes_on_and_all_else tests/state_fixture
-    cd tests/state_fixture && sha256sum $(find home sqlite postgres procrastinate -type f | sort) > SHA256SUMS
+    cd tests/state_fixture && sha256sum $(find home sqlite postgres -type f | sort) > SHA256SUMS
 
 Kept for the record. The fixture is made once, from the commit that this file came with, and is never made again: what
 is tested with it is that later versions read what this version wrote.
+
+Tables that stay empty: memory_embedding (there is no embedder), worker (one daemon lives its runs itself).
 """
 
 from __future__ import annotations
@@ -53,8 +55,11 @@ TURNS: dict[str, list[Any]] = {
     "healed": [FAILS, "It works again."],
     "chained": [{"error": 401, "message": "no such key"}],
     "spare": ["Hello from the spare model."],
-    "librarian": [call("memory_store", key="garage-code", content="The code of the garage is 4711."),
-                  call("memory_store", key="cellar-code", content="The code of the cellar is 1147."), "Remembered."],
+    "librarian": [
+        call("memory_store", key="garage-code", content="The code of the garage is 4711."),
+        call("memory_store", key="cellar-code", content="The code of the cellar is 1147."),
+        "Remembered.",
+    ],
     "reader": [call("memory_store", key="parcel-note", content="The parcel lies at the neighbour's."), "Noted."],
     "inspector": [call("file_read", path="suspicious.txt"), "Nothing that concerns me."],
     "feed": [
@@ -62,7 +67,10 @@ TURNS: dict[str, list[Any]] = {
         "Reported.",
         call(
             "report_items",
-            items=[{"url": "https://news.example/1#top", "title": "One"}, {"url": "https://news.example/2", "title": "Two"}],
+            items=[
+                {"url": "https://news.example/1#top", "title": "One"},
+                {"url": "https://news.example/2", "title": "Two"},
+            ],
         ),
         "Reported.",
         call("report_items", items=[{"url": "https://news.example/2", "title": "Two"}]),
@@ -73,8 +81,12 @@ TURNS: dict[str, list[Any]] = {
         *(call("file_write", path="reports/tidy.md", content="tidy\n"), "It is tidy."),
         *(call("file_write", path="ledger/tidy.txt", content="tidy\n"), "It would be in the ledger."),
     ],
-    "chief": [call("subagent", task="Count the lines of notes.txt.", tools=["file_read"]),
-              call("file_read", path="notes.txt"), "Two lines.", "My helper counted two lines."],
+    "chief": [
+        call("subagent", task="Count the lines of notes.txt.", tools=["file_read"]),
+        call("file_read", path="notes.txt"),
+        "Two lines.",
+        "My helper counted two lines.",
+    ],
     "planner": [
         call("routine", action="create", name="tea", when="daily at 16:00", prompt="Say: tea time."),
         call("config", action="set", key="agent.user_name", value="Ada"),
@@ -172,7 +184,14 @@ async def live(box: Installation) -> dict[str, Any]:
         await reach("2026-03-02 08:59:59", morning="ran", follow="ran", pulse="ran")
         hours = {"held": "skipped", "resting": "skipped", "single": "ran", "rare": "ran", "poor": "ran"}
         await reach("2026-03-02 09:59:59", **hours, flaky="ran", weary="ran", healed="ran")
-        hours = {"rare": "skipped", "poor": "skipped", "flaky": "ran", "weary": "skipped", "healed": "ran", "pulse": "skipped"}
+        hours = {
+            "rare": "skipped",
+            "poor": "skipped",
+            "flaky": "ran",
+            "weary": "skipped",
+            "healed": "ran",
+            "pulse": "skipped",
+        }
         await reach("2026-03-02 10:59:59", **hours)
         await reach("2026-03-02 11:59:59", flaky="skipped")
         await reach("2026-03-02 15:59:59", tea="ran")
@@ -244,8 +263,7 @@ async def live(box: Installation) -> dict[str, Any]:
 
 async def _quiet(box: Installation) -> bool:
     runs = (await box.json("runs", "-n", 50))["items"]
-    # `elsewhere` waits for a machine that is not there, where runs are handed out
-    return all(run["status"] not in ("queued", "running") or run["routine"] == "elsewhere" for run in runs)
+    return all(run["status"] not in ("queued", "running") for run in runs)
 
 
 async def _has(box: Installation, run: str, status: str) -> bool:
@@ -294,7 +312,12 @@ def _picture() -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
     rows = zlib.compress(b"\0\xff\0\0\xff\0\0" * 2)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 2, 2, 8, 2, 0, 0, 0)) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", struct.pack(">IIBBBBB", 2, 2, 8, 2, 0, 0, 0))
+        + chunk(b"IDAT", rows)
+        + chunk(b"IEND", b"")
+    )
 
 
 async def make(kind: str, folder: Path) -> None:
@@ -309,7 +332,7 @@ async def make(kind: str, folder: Path) -> None:
     if server:
         server.sql("CREATE DATABASE agentd")
         url = server.url("agentd", port=server.port)
-        store_in(folder / "home", url, executor="procrastinate" if kind == "procrastinate" else "local")
+        store_in(folder / "home", url)
     box = Installation(folder, mounted=True)
     box.env["AGENTD_LONGEST_SLEEP"] = "0.05"
     try:
@@ -329,7 +352,9 @@ def dump_of_file(path: Path) -> str:
     """Fold the log of an SQLite database into it, print how full its tables are and return it as SQL."""
     with contextlib.closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall():
+        for (table,) in database.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+        ).fetchall():
             (count,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()
             print(f"{table:30}{count:6}{'' if count else '  EMPTY'}")
         return "\n".join(database.iterdump())
@@ -348,13 +373,15 @@ def dump_of_server(url: str) -> str:
     assert programs_
     words = [str(programs_ / "pg_dump"), "--no-owner", "--no-privileges", "--no-comments", url]
     text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(("\\restrict", "\\unrestrict")))
+    return "".join(
+        line for line in text.splitlines(keepends=True) if not line.startswith(("\\restrict", "\\unrestrict"))
+    )
 
 
 def main() -> None:
     """Make the fixture that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=("sqlite", "postgres", "procrastinate"))
+    parser.add_argument("kind", choices=("sqlite", "postgres"))
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     assert not why_not_mounted(), why_not_mounted()
