@@ -1,0 +1,1 @@
+"""A state folder of the first version, which every later version has to open, run and explain."""
