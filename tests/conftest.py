@@ -15,8 +15,10 @@ from tests.postgres import Server, make_template
 from tests.replaying import all_identical_at
 from tests.story import Home
 
-# Four thousand modules that ask for no time: to look through them takes half of what it takes to freeze it.
-freezegun.configure(extend_ignore_list=["anthropic", "numpy", "openai"])
+# Four thousand modules that ask for no time: to look through them takes half of what it takes to freeze it. What pytest
+# and its plugins measure tests with stays real (`--durations`, the junit file); no more of them, as freezegun gives the
+# real time to all that such a module calls, and pytest calls the tests.
+freezegun.configure(extend_ignore_list=["anthropic", "numpy", "openai", "_pytest.timing", "pytest_timeout"])
 
 
 def pytest_xdist_auto_num_workers(config):
