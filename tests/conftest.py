@@ -91,7 +91,7 @@ async def put_away(made):
         with contextlib.suppress(ProcessLookupError):
             made.process.terminate()
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await made._gone()
         except TimeoutError:
             await made.kill()

@@ -268,7 +268,7 @@ async def test_a_failing_routine_is_paused_shown_and_resumed(home: Home) -> None
         settings = f'kind = "open_source"\nmodel = "m"\nbase_url = "{vendor.url}/v1"'
         home.write("config.toml", f'provider = "local"\n[providers.local]\n{settings}\n')
         await home.start()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while "is paused" not in (listed := await home.agentctl("list")).out:
                 pass
     assert "broken is paused: 2 runs in a row failed, the last one: " in listed.out

@@ -50,7 +50,7 @@ async def test_a_call_that_hangs_keeps_its_thread_and_nobody_else_waits_for_it()
 
 
 async def closed(coroutine: Coroutine[Any, Any, Any]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while inspect.getcoroutinestate(coroutine) != inspect.CORO_CLOSED:
             await asyncio.sleep(0.001)
 
