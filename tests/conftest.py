@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import gettempdir
 
 import freezegun
+import hypothesis
 import pytest
 from freezegun import freeze_time
 
@@ -19,6 +20,11 @@ from tests.story import Home
 # and its plugins measure tests with stays real (`--durations`, the junit file); no more of them, as freezegun gives the
 # real time to all that such a module calls, and pytest calls the tests.
 freezegun.configure(extend_ignore_list=["anthropic", "numpy", "openai", "_pytest.timing", "pytest_timeout"])
+
+
+# A busy machine is slow to make examples, and that is no fault of the strategy.
+hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("patient")
 
 
 def pytest_xdist_auto_num_workers(config):

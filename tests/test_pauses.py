@@ -264,7 +264,8 @@ def test_late_runs_never_wait_longer_than_there_is_sense_in() -> None:
 
 async def test_a_failing_routine_is_paused_shown_and_resumed(home: Home) -> None:
     home.routine("broken", BROKEN)
-    async with Vendor([{"status": 401, "text": "no"}]) as vendor:
+    fails = {"error": 401, "message": "no", "repeat": 2}
+    async with Vendor([fails, {"text": "well again", "repeat": 1000}]) as vendor:
         settings = f'kind = "open_source"\nmodel = "m"\nbase_url = "{vendor.url}/v1"'
         home.write("config.toml", f'provider = "local"\n[providers.local]\n{settings}\n')
         await home.start()

@@ -113,7 +113,7 @@ class Process:
 class Site:
     """A folder of definitions, a database, and the processes on it."""
 
-    def __init__(self, folder: Path, url: str, vendor: str, *, lease: str = "3s") -> None:
+    def __init__(self, folder: Path, url: str, vendor: str, *, lease: str = "30s") -> None:
         self.folder, self.url, self.vendor, self.lease = folder, url, vendor, lease
         self.home = folder / "home"
         (self.home / "routines").mkdir(parents=True)

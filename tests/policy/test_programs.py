@@ -110,7 +110,12 @@ _PS_WORDS = st.sampled_from(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs ps of procps")
-@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(
+    max_examples=80,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+)
 @given(st.lists(_PS_WORDS, min_size=1, max_size=4))
 def test_ps_never_shows_an_environment(words: list[str]) -> None:
     ps = shutil.which("ps", path=":".join(TRUSTED))
