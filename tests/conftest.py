@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -22,9 +23,17 @@ from tests.story import Home
 freezegun.configure(extend_ignore_list=["anthropic", "numpy", "openai", "_pytest.timing", "pytest_timeout"])
 
 
-# A busy machine is slow to make examples, and that is no fault of the strategy.
-hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+# A busy machine is slow to make examples, and that is no fault of the strategy; a clone may be one's to read only.
+hypothesis.settings.register_profile(
+    "patient", deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("patient")
+
+# What a script starts in the background ignores Ctrl-C, and so would every process that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def pytest_xdist_auto_num_workers(config):
