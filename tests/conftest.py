@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 from pathlib import Path
-from tempfile import gettempdir
+from tempfile import gettempdir, mkdtemp
 
 import freezegun
 import hypothesis
@@ -43,6 +44,25 @@ def pytest_xdist_auto_num_workers(config):
 
 def pytest_addoption(parser):
     parser.addoption("--soak-seconds", type=float, default=20.0, help="how long each soak test goes on")
+
+
+OF_ROOT = pytest.StashKey[Path]()
+
+
+def pytest_configure(config):
+    """As root, have a temporary folder for this session alone, removed when all went well.
+
+    Each session that begins closes /tmp/pytest-of-root to all others, and so to the user who runs tools in another one.
+    """
+    if os.geteuid() == 0 and not config.option.basetemp:
+        config.stash[OF_ROOT] = Path(mkdtemp(prefix="tests-"))
+        config.option.basetemp = str(config.stash[OF_ROOT] / "t")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session, exitstatus):
+    if OF_ROOT in session.config.stash and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        shutil.rmtree(session.config.stash[OF_ROOT], ignore_errors=True)
 
 
 @pytest.fixture
