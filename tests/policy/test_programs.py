@@ -128,6 +128,6 @@ def test_ps_never_shows_an_environment(words: list[str]) -> None:
     env = {"PATH": os.defpath, "MARK": "CANARY-OF-AN-ENVIRONMENT"}
     # a program that fits on one line of ps, so that its environment would follow its name
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as shown:
-        done = subprocess.run([ps, *argv[1:]], capture_output=True, stdin=subprocess.DEVNULL, check=False, timeout=20)
+        done = subprocess.run([ps, *argv[1:]], capture_output=True, stdin=subprocess.DEVNULL, check=False, timeout=120)
         shown.communicate()
     assert b"CANARY-OF-AN-ENVIRONMENT" not in done.stdout
