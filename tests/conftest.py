@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import os
+import shutil
+import signal
 from pathlib import Path
-from tempfile import gettempdir
+from tempfile import gettempdir, mkdtemp
 
 import freezegun
+import hypothesis
 import pytest
 from freezegun import freeze_time
 
@@ -15,8 +18,23 @@ from tests.clockwork import House
 from tests.postgres import Server, make_template
 from tests.replaying import all_identical_at
 
-# Four thousand modules that ask for no time: to look through them takes half of what it takes to freeze it.
-freezegun.configure(extend_ignore_list=["anthropic", "numpy", "openai"])
+# Four thousand modules that ask for no time: to look through them takes half of what it takes to freeze it. What pytest
+# and its plugins measure tests with stays real (`--durations`, the junit file); no more of them, as freezegun gives the
+# real time to all that such a module calls, and pytest calls the tests.
+freezegun.configure(extend_ignore_list=["anthropic", "numpy", "openai", "_pytest.timing", "pytest_timeout"])
+
+
+# A busy machine is slow to make examples, and that is no fault of the strategy; a clone may be one's to read only.
+hypothesis.settings.register_profile(
+    "patient", deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("patient")
+
+# What a script starts in the background ignores Ctrl-C, and so would every process that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def pytest_xdist_auto_num_workers(config):
@@ -26,6 +44,25 @@ def pytest_xdist_auto_num_workers(config):
 
 def pytest_addoption(parser):
     parser.addoption("--soak-seconds", type=float, default=20.0, help="how long each soak test goes on")
+
+
+OF_ROOT = pytest.StashKey[Path]()
+
+
+def pytest_configure(config):
+    """As root, have a temporary folder for this session alone, removed when all went well.
+
+    Each session that begins closes /tmp/pytest-of-root to all others, and so to the user who runs tools in another one.
+    """
+    if os.geteuid() == 0 and not config.option.basetemp:
+        config.stash[OF_ROOT] = Path(mkdtemp(prefix="tests-"))
+        config.option.basetemp = str(config.stash[OF_ROOT] / "t")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session, exitstatus):
+    if OF_ROOT in session.config.stash and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        shutil.rmtree(session.config.stash[OF_ROOT], ignore_errors=True)
 
 
 @pytest.fixture
@@ -89,7 +126,7 @@ async def put_away(made):
         with contextlib.suppress(ProcessLookupError):
             made.process.terminate()
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await made._gone()
         except TimeoutError:
             await made.kill()

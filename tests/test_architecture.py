@@ -213,20 +213,26 @@ def test_relative_imports_are_not_used():
     assert not wrong
 
 
+@cache
+def imported_by_each() -> dict[str, list[str]]:
+    """Return what importing each module of the house imports itself."""
+    return {module.name: list(imports(at_import(module.tree))) for module in modules()}
+
+
 def reached_from(*starts: str) -> set[str]:
     """Return every name that importing these modules imports, through the whole house."""
-    trees = {module.name: module.tree for module in modules()}
+    imported = imported_by_each()
     reached: set[str] = set()
     todo = list(starts)
     while todo:
         name = todo.pop()
-        for found in imports(at_import(trees[name])):
+        for found in imported[name]:
             if found in reached:
                 continue
             reached.add(found)
             parts = found.split(".")
             if parts[0] == "daemon":
-                todo += [place for n in range(1, len(parts)) if (place := ".".join(parts[1 : n + 1])) in trees]
+                todo += [place for n in range(1, len(parts)) if (place := ".".join(parts[1 : n + 1])) in imported]
     return reached
 
 

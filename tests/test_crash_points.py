@@ -151,7 +151,7 @@ def turns(names: str, most: int = 3) -> st.SearchStrategy[list[Turn]]:
     return st.lists(turn, min_size=1, max_size=most)
 
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 CALLS = (*ONCE, *AGAIN, *REFUSED, SUBAGENT)
 lots = st.integers(0, 2**32).map(random.Random)
 """At which moment the life after a death ends again."""

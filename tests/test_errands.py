@@ -28,7 +28,7 @@ class Desk:
             self.told.notify_all()
 
     async def until(self, *bunches):
-        async with asyncio.timeout(10), self.told:
+        async with asyncio.timeout(60), self.told:
             await self.told.wait_for(lambda: self.done == list(bunches))
 
 

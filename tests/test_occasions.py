@@ -32,7 +32,7 @@ class Workplace(House):
         self.came.put_nowait(run)
 
     async def next_run(self) -> Run:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await self.came.get()
 
     async def paths(self, run: Run) -> list[str]:
@@ -81,7 +81,7 @@ def said() -> Iterator[asyncio.Queue[dict[str, Any]]]:
 
 
 async def hear(said: asyncio.Queue[dict[str, Any]], name: str) -> dict[str, Any]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (event := await said.get())["event"] != name:
             pass
     return event

@@ -264,11 +264,12 @@ def test_late_runs_never_wait_longer_than_there_is_sense_in() -> None:
 
 async def test_a_failing_routine_is_paused_shown_and_resumed(home: Home) -> None:
     home.routine("broken", BROKEN)
-    async with Vendor([{"status": 401, "text": "no"}]) as vendor:
+    fails = {"error": 401, "message": "no", "repeat": 2}
+    async with Vendor([fails, {"text": "well again", "repeat": 1000}]) as vendor:
         settings = f'kind = "open_source"\nmodel = "m"\nbase_url = "{vendor.url}/v1"'
         home.write("config.toml", f'provider = "local"\n[providers.local]\n{settings}\n')
         await home.start()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while "is paused" not in (listed := await home.agentctl("list")).out:
                 pass
     assert "broken is paused: 2 runs in a row failed, the last one: " in listed.out

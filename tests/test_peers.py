@@ -120,12 +120,12 @@ async def test_a_run_that_hangs_holds_up_neither_the_clock_nor_the_others_and_ca
     for run in house.submitted:
         await executor.submit(run)
     (stuck,) = [run for run in house.submitted if run.routine == "daily"]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while lived != ["other"]:
             await asyncio.sleep(0)
     assert (await house.journal.request_cancel(stuck.id)).cancel
     assert executor.interrupt(stuck.id)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await executor.idle()
     assert lived == ["other"]
 
@@ -203,7 +203,7 @@ async def test_a_hanging_model_starves_neither_facts_nor_the_one_behind_it(home:
         shown = (await home.agentctl("inspect", "slower")).out
         assert "queued" in shown
         await home.agentctl("cancel", first.out.strip())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await vendor.asked(2)
 
 

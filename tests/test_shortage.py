@@ -36,7 +36,7 @@ async def fill_up(database, journal):
 
 
 async def until(true):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0.005)
 

@@ -30,7 +30,7 @@ class Bells:
         self.heard.put_nowait("stepped")
 
     async def next(self) -> str:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await self.heard.get()
 
 

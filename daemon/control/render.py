@@ -189,7 +189,7 @@ def harmless(text: str) -> str:
     if text.isprintable():
         return text
     lines = text.replace("\r\n", "\n")
-    return "".join(char if char.isprintable() or char in KEPT else "\N{REPLACEMENT CHARACTER}" for char in lines)
+    return "".join(char if char.isprintable() or char in KEPT else "\ufffd" for char in lines)
 
 
 def one_line(text: str) -> str:

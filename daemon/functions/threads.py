@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import queue
 import threading
 from collections.abc import Callable
@@ -30,15 +31,18 @@ class Threads:
         self._changing = threading.Lock()
 
     async def run(self, name: str, func: Callable[[], Any]) -> Any:
-        """Run a function in a thread, with what is bound here; `name` is the thread's meanwhile."""
+        """Run a function in a thread, with what is bound here; `name` is the thread's meanwhile.
+
+        A coroutine that comes back when nobody waits any more is closed, as nobody would ever start it.
+        """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Any] = loop.create_future()
         context = contextvars.copy_context()
 
         def settle(result: Any, error: BaseException | None) -> None:
-            if done.done():
-                return  # its time was up, or its run was cancelled: nobody waits any more
-            if error is None:
+            if done.done():  # its time was up, or its run was cancelled: nobody waits any more
+                _close_coroutine(result)
+            elif error is None:
                 done.set_result(result)
             else:
                 done.set_exception(error)
@@ -55,8 +59,8 @@ class Threads:
                 error = RuntimeError(f"the tool tried to end the process ({type(raised).__name__})")
             try:
                 loop.call_soon_threadsafe(settle, result, error)
-            except RuntimeError:
-                return  # the loop is closed: the daemon has gone
+            except RuntimeError:  # the loop is closed: the daemon has gone
+                _close_coroutine(result)
 
         with self._changing:
             calls = self._idle.pop() if self._idle else None
@@ -64,7 +68,12 @@ class Threads:
             calls = queue.SimpleQueue()
             threading.Thread(target=self._serve, args=(calls,), name=name, daemon=True).start()
         calls.put(work)
-        return await done
+        try:
+            return await done
+        except asyncio.CancelledError:
+            if not done.cancelled() and done.exception() is None:  # it came back just before
+                _close_coroutine(done.result())
+            raise
 
     def _serve(self, calls: queue.SimpleQueue[_Work]) -> None:
         while True:
@@ -80,3 +89,9 @@ class Threads:
             del work  # what it brought may be big, and the next one far off
             with self._changing:
                 self._idle.append(calls)
+
+
+def _close_coroutine(result: Any) -> None:
+    """Close a coroutine that nobody will start; Python would warn of it and name no place."""
+    if inspect.iscoroutine(result):
+        result.close()

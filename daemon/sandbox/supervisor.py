@@ -156,7 +156,11 @@ def _enter(command: dict[str, Any], environment: dict[str, str], streams: Sequen
         os.dup2(fd, number)
     _as_before_python()
     if cell.get("limits"):
-        confine.limit([*cell["limits"], *([(_NPROC, _tasks() + cell["processes"])] if LINUX else [])])
+        limits = [*cell["limits"]]
+        if LINUX and not ("wrap" in cell and os.access(_PRLIMIT, os.X_OK)):
+            # Whatever else the user starts is counted, too; in bubblewrap the limit is set within, see _wrapped.
+            limits.append((_NPROC, _tasks() + cell["processes"]))
+        confine.limit(limits)
     if "user" in cell:
         confine.become(*cell["user"])
     path, argv = command["path"], command["argv"]

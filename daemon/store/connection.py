@@ -83,8 +83,12 @@ def open_reader(path: Path) -> sqlite3.Connection:
     """Open a connection that cannot write."""
     address = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(address, uri=True, timeout=BUSY_MS / 1000, isolation_level=None)
-    _tune(connection)
-    connection.execute("PRAGMA query_only = ON")
+    try:
+        _tune(connection)
+        connection.execute("PRAGMA query_only = ON")
+    except BaseException:  # a damaged file
+        connection.close()
+        raise
     return connection
 
 

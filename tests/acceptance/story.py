@@ -168,7 +168,7 @@ class Home:
         bell = Bell([folder], rung.set, writes=True)
         wanted = {"event": event, **fields}
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while len(found := [line for line in self.log_lines() if wanted.items() <= line.items()]) < times:
                     await rung.wait()
                     rung.clear()

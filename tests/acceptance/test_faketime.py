@@ -60,7 +60,7 @@ class Clock:
 
     async def slots(self, enough: Callable[[list[str]], bool] = bool) -> list[str]:
         """Return what became of the slots, oldest first, once there are enough of them."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 told = (await self.home.agentctl("slots", "--json")).json["items"]
                 rows = [_words(row) for row in reversed(told)]
@@ -69,7 +69,7 @@ class Clock:
 
     async def due(self, moment: str) -> None:
         """Wait until this is the next slot."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (await self.home.agentctl("next", "--json")).json["items"][0]["at"].startswith(moment):
                 pass
 
@@ -109,7 +109,7 @@ async def test_a_run_that_comes_late_is_told_so(clock: Clock) -> None:
         await home.stop()
         clock.set("2026-01-05T22:10")
         await home.start()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await vendor.asked(1)
     prompt = str(vendor.requests[0].body)
     assert "2026-01-05 11:00" in prompt

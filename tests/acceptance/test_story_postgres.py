@@ -47,7 +47,6 @@ async def test_a_daemon_on_a_server_is_killed_goes_on_and_knows_everything_again
     assert "Traceback" not in home.complaints
 
 
-@pytest.mark.timeout(180)
 async def test_what_is_on_a_server_is_looked_at_without_a_daemon(home, postgres_url):
     home.routine("work", AGENT)
     home.write("policy.toml", POLICY)

@@ -15,7 +15,7 @@ from tests.control.house import ask
 INBOX = """
 [trigger]
 watch = ["inbox/*.csv"]
-settle = "0.3s"
+settle = "1s"
 [run]
 prompt = "What landed?"
 [[gather]]

@@ -556,7 +556,8 @@ async def test_the_plain_path_imports_next_to_nothing(house: House, verb: str) -
         "-c",
         PLAIN,
         verb,
-        env=environment(house.path.parent, AGENTD_SOCKET=str(house.path)),
+        # as where nothing is compiled yet: an install that its user may only read
+        env=environment(house.path.parent, AGENTD_SOCKET=str(house.path), PYTHONPYCACHEPREFIX=str(house.path.parent)),
         stdout=subprocess.DEVNULL,
     )
     assert await process.wait() == 0

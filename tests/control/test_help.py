@@ -129,7 +129,7 @@ async def test_events_come_as_they_happen_for_people_and_for_programs(house: Hou
     programs = await start(house.path, "events", "--json")
     assert people.stdout is not None and programs.stdout is not None
     heard = [asyncio.create_task(each.stdout.readline()) for each in (people, programs) if each.stdout]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not all(each.done() for each in heard):  # whoever listens later hears of a later run
             await house.whole_run()
             await asyncio.wait(heard, timeout=0.2)

@@ -25,7 +25,7 @@ from tests.crash.process import SLOT, Process, Settings
 from tests.crash.world import World
 
 TURNS = 40  # of the loop that a process has for what it does without waiting for a commit
-LONGEST = 20  # seconds of a life, where a hundredth is usual
+LONGEST = 60  # seconds of a life, where a hundredth is usual
 FILES = ("agentd.db", "agentd.db-wal")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
@@ -27,6 +28,8 @@ AGAIN = ("redo", "look")
 REFUSED = ("bar", "ghost")
 """Calls that never start: what the policy denies, and what is not there."""
 TOOLS = (*ONCE, *AGAIN, "bar")
+
+_LOOKING = threading.Lock()
 
 Turn = tuple[str, ...]
 """What a model asks for in one turn: names of tools; empty: it says nothing at all."""
@@ -88,6 +91,7 @@ class World:
     broken: list[str] = field(default_factory=list)
     """Promises that were broken in front of the world."""
     _eye: sqlite3.Connection | None = None
+    _is_closed: bool = False
 
     @property
     def file(self) -> Path:
@@ -108,15 +112,19 @@ class World:
 
     def look(self, query: str, *values: Any) -> list[Any]:
         """Ask the file itself, past the process: what is there now is there for whoever comes next."""
-        if self._eye is None:
-            # a thread of a tool may look as well; SQLite lets one in at a time
-            self._eye = sqlite3.connect(f"{self.file.as_uri()}?mode=ro", uri=True, check_same_thread=False)
-        return self._eye.execute(query, values).fetchall()
+        with _LOOKING:  # a thread of a tool may look as well, also one that lives on when all is over
+            if self._eye is None:
+                if self._is_closed:
+                    raise RuntimeError("this world has ended")
+                self._eye = sqlite3.connect(f"{self.file.as_uri()}?mode=ro", uri=True, check_same_thread=False)
+            return self._eye.execute(query, values).fetchall()
 
     def close(self) -> None:
-        if self._eye is not None:
-            self._eye.close()
-            self._eye = None
+        with _LOOKING:
+            self._is_closed = True
+            if self._eye is not None:
+                self._eye.close()
+                self._eye = None
 
 
 _RECORDED = """

@@ -35,7 +35,7 @@ async def test_a_cut_loses_no_webhook_and_is_one_incident_with_one_word_of_recov
 ):
     journal.alerting = Alerting(to=("log",))
     async with Receiver().open() as receiver, Wire(receiver.port).laid() as wire:
-        way = {"kind": "webhook", "url": f"http://127.0.0.1:{wire.port}/hook", "timeout": "0.3s"}
+        way = {"kind": "webhook", "url": f"http://127.0.0.1:{wire.port}/hook", "timeout": "1s"}
         outbox = outbox_of(journal, clock, workspace, {"far": way})
         sent = 0
         for mode in ["open", *cuts, "open"]:
@@ -57,7 +57,7 @@ async def test_a_cut_loses_no_webhook_and_is_one_incident_with_one_word_of_recov
 
 async def test_what_arrived_without_our_hearing_of_it_comes_again_under_the_same_id(journal, clock, workspace, ended):
     async with Receiver().open() as receiver, Wire(receiver.port).laid() as wire:
-        way = {"kind": "webhook", "url": f"http://127.0.0.1:{wire.port}/hook", "timeout": "0.3s"}
+        way = {"kind": "webhook", "url": f"http://127.0.0.1:{wire.port}/hook", "timeout": "1s"}
         outbox = outbox_of(journal, clock, workspace, {"far": way})
         await ended([("far", {})])
         for mode in ("deaf", "deaf", "open"):
@@ -75,7 +75,7 @@ async def test_mail_goes_out_when_the_network_is_back_each_once(journal, clock, 
     # apprise leaves five seconds between mails, so this takes its time
     journal.alerting = Alerting(to=("log",))
     async with Mailbox().open() as box, Wire(box.port).laid() as wire:
-        url = box.url.replace(str(box.port), str(wire.port)) + "&cto=0.3&rto=0.3"
+        url = box.url.replace(str(box.port), str(wire.port)) + "&cto=1&rto=1"
         outbox = outbox_of(journal, clock, workspace, {"mail": {"kind": "apprise", "url": url}})
         await ended([("mail", {})], report="# Report 1\n\nAll is well.")
         for mode in ("frozen", "reset", "frozen", "open"):

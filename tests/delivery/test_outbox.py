@@ -60,7 +60,7 @@ async def living(outbox):
             await task
 
 
-async def until(journal, *statuses, limit=5.0):
+async def until(journal, *statuses, limit=60.0):
     """Wait until the deliveries, oldest first, have these statuses; each look lets everything else go on."""
     async with asyncio.timeout(limit):
         while True:

@@ -15,7 +15,7 @@ from tests.delivery.receivers import Receiver
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
 
 
-def channel(receiver, *, secret=SECRET, timeout=5.0, limit=None):
+def channel(receiver, *, secret=SECRET, timeout=60.0, limit=None):
     return WebhookChannel(receiver.url, secret=secret, timeout=timeout, limit=limit)
 
 

@@ -29,7 +29,7 @@ A turn is a text, or a table whose keys combine:
     when: "text"            only for a request that holds this text, wherever it stands in the list
     repeat: 3               stands for so many turns
     latency: 0.2            seconds until the answer
-    together: 100           the answer waits until so many such requests are under way
+    together: 100           the answer waits until so many such requests are under way (and `latency` from then on)
     error: 429, message, code, type, retry_after: 2        an error in the vendor's own form
     raw: "<html>…", status: 200, content_type: "text/html" this body as it stands; headers: {…} go with it
     empty: true             a 200 with `choices: []` (or `output: []`, `content: []`)
@@ -361,12 +361,16 @@ class _Connection(asyncio.Protocol):
         vendor.under_way += 1
         vendor.most_at_once = max(vendor.most_at_once, vendor.under_way)
         if answer.together:
-            vendor.waiting.append(lambda: self._send(answer))
+            vendor.waiting.append(lambda: self._send_later(answer))
             if len(vendor.waiting) >= answer.together:
                 ready, vendor.waiting = vendor.waiting, []
                 for send in ready:
                     send()
-        elif answer.latency:
+        else:
+            self._send_later(answer)
+
+    def _send_later(self, answer: _Answer) -> None:
+        if answer.latency:
             asyncio.get_running_loop().call_later(answer.latency, self._send, answer)
         else:
             self._send(answer)

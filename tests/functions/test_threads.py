@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import subprocess
 import sys
 import threading
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +47,62 @@ async def test_a_call_that_hangs_keeps_its_thread_and_nobody_else_waits_for_it()
     for _ in range(20):
         assert await threads.run("tool", lambda: threading.current_thread().name) == "tool"
     release.set()
+
+
+async def closed(coroutine: Coroutine[Any, Any, Any]) -> None:
+    async with asyncio.timeout(60):
+        while inspect.getcoroutinestate(coroutine) != inspect.CORO_CLOSED:
+            await asyncio.sleep(0.001)
+
+
+async def test_a_coroutine_that_comes_back_when_nobody_waits_any_more_is_closed() -> None:
+    coroutine, release = asyncio.sleep(0), threading.Event()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await Threads().run("tool", lambda: (release.wait(30), coroutine)[1])
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
+    release.set()
+    await closed(coroutine)
+
+
+async def test_a_coroutine_that_comes_back_in_the_moment_of_a_cancellation_is_closed() -> None:
+    coroutine, begun, release = asyncio.sleep(0), asyncio.Event(), threading.Event()
+    loop, served = asyncio.get_running_loop(), []
+
+    def make() -> Coroutine[Any, Any, Any]:
+        served.append(threading.current_thread())
+        loop.call_soon_threadsafe(begun.set)
+        release.wait(30)
+        return coroutine
+
+    task = asyncio.create_task(Threads(patience=0.0).run("tool", make))
+    await begun.wait()
+    release.set()
+    served[0].join(30)  # the loop stands still: it has the answer, and has not yet looked at it
+    loop.call_soon(task.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await closed(coroutine)
+
+
+def test_a_coroutine_that_comes_back_when_the_loop_has_gone_is_closed() -> None:
+    coroutine, begun, release, served = asyncio.sleep(0), threading.Event(), threading.Event(), []
+
+    def make() -> Coroutine[Any, Any, Any]:
+        served.append(threading.current_thread())
+        begun.set()
+        release.wait(30)
+        return coroutine
+
+    async def leave() -> None:
+        call = asyncio.ensure_future(Threads(patience=0.0).run("tool", make))
+        await asyncio.to_thread(begun.wait, 30)
+        call.cancel()
+
+    asyncio.run(leave())
+    release.set()
+    served[0].join(30)
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
 
 async def test_what_a_function_raises_is_raised_where_it_is_awaited_and_the_thread_goes_on() -> None:

@@ -131,7 +131,7 @@ async def test_a_slot_passes_where_nothing_is_left_to_spend(home: Home) -> None:
 async def test_runs_beside_each_other_cannot_spend_the_same_dollar(home: Home) -> None:
     """Each call may come to 1.1 cents and there are 2.3: two at a time; as they come to less, all get their turn."""
     turn = {"text": "ok", "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}}
-    async with FakeVendor([{**turn, "latency": 0.5, "repeat": 4}]) as vendor:
+    async with FakeVendor([{**turn, "together": 2, "latency": 0.5, "repeat": 4}]) as vendor:
         home.write(
             "config.toml",
             f'provider = "local"\n[providers.local]\nkind = "open_source"\nmodel = "m"\nbase_url = "{vendor.url}/v1"\n'

@@ -111,14 +111,14 @@ class Fleet:
                 listening = asyncio.create_task(process.listen(self.url))
                 self.stack.push_async_callback(asyncio.wait, [listening])
                 self.stack.callback(listening.cancel)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             for process in found:
                 if not deaf:
                     await process.listens.wait()
         return found
 
     async def begun(self, processes: list[Process], calls: int) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while sum(each.model.begun for each in processes) < calls:
                 await asyncio.sleep(0.01)
 
@@ -189,7 +189,7 @@ async def test_an_end_that_nobody_was_told_of_is_seen_by_looking(fleet: Fleet) -
     under_way = asyncio.create_task(first.ask(await first.run("work")))
     await fleet.begun([first], 1)
     waiting = asyncio.create_task(second.ask(await second.run("other")))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while second.journal.looks < 3:
             await asyncio.sleep(0.01)
         assert second.model.begun == 0

@@ -266,7 +266,7 @@ def _run_by_bash(folder: Path, line: str) -> tuple[list[list[str]], int]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
-        timeout=20,
+        timeout=120,
     )
     calls, words = [], log.read_text("utf-8", "surrogateescape").split("\0")[:-1]
     while words:

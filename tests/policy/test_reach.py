@@ -64,7 +64,10 @@ _PARTS = st.lists(st.sampled_from(["src", "a.py", "loop", "up", "away", "near", 
 
 
 @settings(
-    max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=300,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(parts=_PARTS)
 def test_a_path_leads_where_the_system_says(workspace: Path, parts: list[str]) -> None:

@@ -62,7 +62,7 @@ FAILURES: dict[str, tuple[Json, type[ProviderError], str]] = {
     "text error in a 200": ({"raw": '{"error": "model crashed"}'}, Unavailable, "model crashed"),
     "cut off": ({"text": "hello", "truncate": 40}, Transport, "broke off"),
     "reset": ({"reset": True}, Transport, "broke off"),
-    "hang": ({"hang": True}, Transport, "no answer within 1 s"),
+    "hang": ({"hang": True}, Transport, "no answer within 3 s"),
 }
 
 
@@ -71,7 +71,7 @@ FAILURES: dict[str, tuple[Json, type[ProviderError], str]] = {
 async def test_a_failure_has_its_name_and_one_line(way: str, failure: str, provider_for: Opener) -> None:
     turn, kind, saying = FAILURES[failure]
     async with FakeVendor([turn, "well again"]) as vendor:
-        provider = provider_for(way, vendor, name="mine", timeout=1 if failure == "hang" else 30)
+        provider = provider_for(way, vendor, name="mine", timeout=3 if failure == "hang" else 60)
         with pytest.raises(kind) as caught:
             await provider.chat([user("hi")])
         again = await provider.chat([user("hi")])

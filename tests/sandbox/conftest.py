@@ -33,7 +33,7 @@ class Cell:
         bounds = {name: more.pop(name) for name in ("writes", "host", "readable", "limits") if name in more}
         within = Bounds(workspace=str(self.workspace), folder=str(self.workspace), **bounds)
         running = Running(path=path, argv=[path, *words], cell=self.sandbox.cell(within), **more)
-        return await run([(";", [running])], folder=self.workspace, environment={}, seconds=20, output_bytes=20_000)
+        return await run([(";", [running])], folder=self.workspace, environment={}, seconds=120, output_bytes=20_000)
 
     async def sh(self, code: str, **more: Any) -> Ended:
         return await self.run("/bin/sh", "-c", code, **more)

@@ -1,10 +1,12 @@
 """What a program in a sandbox cannot do, on every rung of the ladder that this machine has."""
 
+import asyncio
 import os
 import select
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -167,6 +169,37 @@ print(children, resource.getrlimit(resource.RLIMIT_NPROC)[1] < 100_000)
     assert limited == "True"
     if cell.sandbox.level == "bubblewrap" and Path("/usr/bin/prlimit").exists():
         assert int(children) < 16
+
+
+async def test_what_else_the_user_starts_takes_no_place_of_a_command_in_bubblewrap(cell: Cell) -> None:
+    if cell.sandbox.level != "bubblewrap" or not Path("/usr/bin/prlimit").exists():
+        pytest.skip("only bubblewrap, with prlimit (util-linux), counts the processes within")
+    code = """
+import os
+os.write(0, b"!")
+os.read(0, 1)
+if os.fork() == 0:
+    os._exit(0)
+os.wait()
+print("forked")
+"""
+    release = threading.Event()
+    here, there = socket.socketpair()
+    with here, there:
+        command = asyncio.ensure_future(cell.python(code, stdin=there.fileno()))
+        assert await asyncio.to_thread(here.recv, 1) == b"!"
+        tasks = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+        threads = [threading.Thread(target=release.wait) for _ in range(tasks + 100)]
+        try:
+            for thread in threads:
+                thread.start()
+            here.send(b"!")
+            ended = await command
+        finally:
+            release.set()
+            for thread in threads:
+                thread.join()
+    assert ended.output.text() == "forked\n"
 
 
 async def test_what_looks_at_the_machine_sees_it_and_changes_nothing(cell: Cell) -> None:

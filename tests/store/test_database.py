@@ -226,6 +226,15 @@ async def test_a_lock_held_by_another_program_is_told_and_outlived(db: Database)
     await db.write(put(1))
 
 
+def test_a_reader_of_a_damaged_file_leaves_no_connection_open(tmp_path: Path) -> None:
+    (tmp_path / "broken.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
+    with pytest.raises(sqlite3.DatabaseError) as failed:
+        open_reader(tmp_path / "broken.db")
+    (frame,) = (each.frame for each in failed.traceback if each.name == "open_reader")
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        frame.f_locals["connection"].execute("SELECT 1")
+
+
 async def test_what_is_no_database_is_told_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "agentd.db"
     path.write_bytes(b"not a database at all" * 400)

@@ -262,12 +262,13 @@ async def test_a_server_that_stays_away_is_said_and_found_again(mortal: Any, ser
             await mortal.read(keys)
     finally:
         await asyncio.to_thread(server.start)
+    mortal.patience = 60
     await mortal.write(put(2))
     assert await mortal.read(keys) == [2], "what was refused is not there"
 
 
 async def test_a_writer_that_is_stopped_in_its_commit_holds_up_nobody_for_long(db: Any, other: Database) -> None:
-    await db.write(lambda connection: connection.control("SET idle_in_transaction_session_timeout = '200ms'"))
+    await db.write(lambda connection: connection.control("SET idle_in_transaction_session_timeout = '2s'"))
     stopped, go_on, times = threading.Event(), threading.Event(), 0
 
     def paused(connection: Any) -> None:

@@ -44,14 +44,14 @@ class Desk:
 
     async def batch(self) -> list[str]:
         """Answer rings until something has come to rest."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (files := await self.once()):
                 pass
         return sorted(files)
 
     async def asleep(self) -> None:
         """Answer rings until a look leaves nothing to wait for."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while any(watched.timer for watched in self.watcher._watched.values()) or not self.rung.empty():
                 await self.once()
 
@@ -130,7 +130,7 @@ async def test_a_file_that_grows_for_ever_does_not_hold_the_others_up(desk: Desk
     desk.put("inbox/done.csv")
     desk.watch("inbox/*.csv")
     with (desk.root / "inbox/endless.csv").open("w") as file:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not desk.taken:
                 file.write("more")
                 file.flush()
@@ -206,7 +206,7 @@ async def test_each_watch_is_rung_for_by_its_own_folders(desk: Desk) -> None:
     await desk.once()
     await desk.once()
     desk.put("two/a")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await desk.rung.get() == "two"
     assert desk.rung.empty()
 

@@ -18,6 +18,7 @@ MARK = '''
 """A tool that leaves a mark each time it starts."""
 import asyncio
 import os
+import time
 from pathlib import Path
 
 from daemon.models import ToolContext
@@ -27,11 +28,13 @@ async def mark(context: ToolContext, seconds: float) -> str:
     """Mark.
 
     Args:
-        seconds: How long it takes.
+        seconds: How long it takes where nobody lets it go before.
     """
     with open(Path(__file__).parents[1] / "marks", "a") as file:
         file.write(f"{context.run} {context.call} begin {os.getpid()}\\n")
-    await asyncio.sleep(seconds)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not (Path(__file__).parents[1] / "go").exists():
+        await asyncio.sleep(0.05)
     with open(Path(__file__).parents[1] / "marks", "a") as file:
         file.write(f"{context.run} {context.call} end {os.getpid()}\\n")
     return "marked"
@@ -113,7 +116,7 @@ class Process:
 class Site:
     """A folder of definitions, a database, and the processes on it."""
 
-    def __init__(self, folder: Path, url: str, vendor: str, *, lease: str = "3s") -> None:
+    def __init__(self, folder: Path, url: str, vendor: str, *, lease: str = "30s") -> None:
         self.folder, self.url, self.vendor, self.lease = folder, url, vendor, lease
         self.home = folder / "home"
         (self.home / "routines").mkdir(parents=True)
@@ -129,6 +132,14 @@ class Site:
 
     def routine(self, name: str, trigger: str, work: str = WORK) -> None:
         self.write(f"routines/{name}.toml", trigger + work)
+
+    def let_go(self) -> None:
+        """Let every tool that takes long end."""
+        (self.home / "go").touch()
+
+    def hold_up(self) -> None:
+        """Have the next one take long again."""
+        (self.home / "go").unlink()
 
     def _add(self, name: str, verb: tuple[str, ...], url: str | None, extra: str, extra_end: str = "") -> Process:
         self.write(

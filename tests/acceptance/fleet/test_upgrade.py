@@ -22,7 +22,7 @@ from tests.acceptance.test_story import AGENT, EFFECT, config, effects
 from tests.acceptance.test_story import POLICY as EFFECTS
 from tests.fakes.vendor import VendorProcess
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 NEXT = "7.0.0"
 MIGRATION = """
@@ -35,7 +35,7 @@ CHANGES = (
     ("routines/routine.py", 'class RunSpec(Table):\n    """What to do."""\n', '\n    mood: str = "calm"\n'),
     ("store/runs.py", "[encode(step)", '[encode(replace(step, body={**step.body, "mood": "calm"}))'),
 )
-LONG = {"tool_calls": [{"name": "mark", "arguments": {"seconds": 3.0}}]}
+LONG = {"tool_calls": [{"name": "mark", "arguments": {"seconds": 600}}]}
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +82,7 @@ async def _upgrade(site: Site, newer: Path) -> None:
     run = (await old.agentctl("run", "work", "--detach")).out.strip()
     await marked(site)
     await new.start()
+    site.let_go()
     assert (await ended(old, run))["status"] == "succeeded"
     seen = {(each["kind"], each["version"]) for each in (await old.agentctl("status", "--json")).json["workers"]}
     assert {kind for kind, version in seen if version != NEXT} == {"daemon", "worker"}
@@ -89,18 +90,20 @@ async def _upgrade(site: Site, newer: Path) -> None:
 
     # what the older one cannot read it leaves to the newer one, and says so
     theirs = (await new.agentctl("run", "other", "--detach")).out.strip()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while not (passed := old_worker.log("run.passed_on")):
             await asyncio.sleep(0.1)
     assert (passed[0]["run"], passed[0]["lacking"]) == (theirs, ["a version that can read its definition"])
     assert (await old.agentctl("inspect", theirs, "--json")).json["status"] == "queued"
 
     # a run that the older worker began, and was stopped in the middle of, goes on under the newer one
+    site.hold_up()
     ours = (await old.agentctl("run", "third", "--detach")).out.strip()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while len(site.marks()) < 2:
             await asyncio.sleep(0.05)
     assert await old_worker.stop() == 0
+    site.let_go()
     await new_worker.start()
     assert (await ended(new, ours))["status"] == "succeeded"
     assert (await ended(old, theirs))["status"] == "succeeded"

@@ -159,7 +159,7 @@ async def browser():
 async def look(browser, page):
     """A browser's window that has opened the link; what its console complains of fails the test."""
     context = await browser.new_context(viewport={"width": 1200, "height": 900})
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(120_000)
     window = await context.new_page()
     complaints = []
     window.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)

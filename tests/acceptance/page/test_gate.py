@@ -20,7 +20,7 @@ async def daemon(shared_home):
 
 def ask(page, method, path, body=None, **headers):
     """Return the status, the headers and the text of an answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=60)
     headers = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request(method, path, body, {"Host": f"127.0.0.1:{page.port}", **headers})
     answer = connection.getresponse()

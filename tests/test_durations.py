@@ -1,0 +1,32 @@
+"""What pytest says a test took is true, also of a test whose clock stands still."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+STANDING_STILL = """
+import datetime, threading
+from time import monotonic, perf_counter
+
+def test_the_clock_stands_still(time):
+    before = datetime.datetime.now(), monotonic(), perf_counter()
+    threading.Event().wait(0.05)
+    assert (datetime.datetime.now(), monotonic(), perf_counter()) == before
+"""
+
+
+def test_pytest_measures_a_test_whose_clock_stands_still_in_real_seconds(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(STANDING_STILL)
+    options = ["-p", "tests.conftest", "-p", "no:cacheprovider", "-n", "0", "--durations=0", "-vvv"]
+    command = [sys.executable, "-m", "pytest", "-c", "pyproject.toml", *options, str(tmp_path / "test_it.py")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    seconds = {phase: float(number) for number, phase in re.findall(r"(?m)^(-?[\d.]+)s (\w+) ", done.stdout)}
+    assert seconds.keys() == {"setup", "call", "teardown"}, done.stdout
+    assert 0.05 <= seconds["call"] < 3600
+    assert 0 <= seconds["setup"] < 3600
+    assert 0 <= seconds["teardown"] < 3600
