@@ -87,6 +87,12 @@ RULES: tuple[tuple[str, str, str, str], ...] = (
         "\n<verdict>",
         "what the doctor finds on this machine",
     ),
+    (
+        "first_start/cli.txt",
+        r"(^\?  sandbox  <found>\n)(?:(?!<verdict>).*\n)*?(?=<verdict>)",
+        r"\1",
+        "what the doctor advises on this machine",
+    ),
     # --- what is looked at some real seconds after the start, or not any more
     ("*/log.txt", r"^\S+ \w+ doctor\..*\n", "", "the doctor looks ten real seconds after the start"),
     ("*/cli.txt", r"^\S+ \S+ +\w+ +doctor\..*\n", "", "the doctor looks ten real seconds after the start"),
@@ -127,6 +133,7 @@ RULES_FOR_LOGS: tuple[tuple[str, str, str], ...] = (
         "",
         "how often files are read that have not changed depends on when the watcher saw them",
     ),
+    (r"^(\S+ \w+ \w+\.clock_set .*\n)\1+", r"\1", "a clock that was set is seen by more than one timer"),
     (r"^(.* (?:definitions\.|routine\.invalid).*\n)\1+", r"\1", "the same fault is told whenever the files are read"),
 )
 
