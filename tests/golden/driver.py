@@ -125,6 +125,7 @@ class Stage:
             "AGENTD_LONGEST_SLEEP": "0.05",
         }
         self.daemon: subprocess.Popen[str] | None = None
+        self.followers: list[Follower] = []
         self.vendor: VendorThread | None = None
         self.receiver: Receiver | None = None
         self.cli: list[str] = []
@@ -146,6 +147,8 @@ class Stage:
         if self.daemon:
             self.daemon_out.close()
             self.daemon_err.close()
+        for follower in self.followers:
+            follower.kill()
         for server in (self.vendor, self.receiver):
             if server:
                 server.close()
@@ -255,7 +258,8 @@ class Stage:
 
     def begin(self, *words: str) -> Follower:
         """Start a command line of agentctl that does not end by itself."""
-        return Follower(self, words)
+        self.followers.append(Follower(self, words))
+        return self.followers[-1]
 
     def run_until_heard(self, routine: str, follower: Follower) -> None:
         """Run a routine again and again until a follower has told of it."""
@@ -445,6 +449,8 @@ class Stage:
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=subprocess.PIPE,
+            # a shell lets what it starts in the background ignore Ctrl-C, and that is inherited
+            preexec_fn=_hear_ctrl_c,
         )
 
     def _run(self, name: str, command: list[str], words: tuple[str, ...], stdin: str | None, *, record: bool) -> Result:
@@ -548,6 +554,13 @@ class Follower:
         """Return what it has said so far."""
         return Path(self._out.name).read_text()
 
+    def kill(self) -> None:
+        """End it, if it goes on."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+        self._out.close()
+
     def end(self) -> Result:
         """Wait for its end."""
         _, err = self.process.communicate(timeout=LIMIT)
@@ -575,6 +588,10 @@ class VendorThread:
         """Stop it and wait for its end."""
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(LIMIT)
+
+
+def _hear_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _waits_for_an_answer(pid: int) -> bool:
