@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from tests.acceptance.story import Vendor
 from tests.acceptance.test_story import AGENT, EFFECT, POLICY, config, effects
 
