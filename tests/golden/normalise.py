@@ -114,6 +114,14 @@ RULES: tuple[tuple[str, str, str, str], ...] = (
     # --- what the standard library decides
     ("*/cli.txt", r"(?<=[ \[])-(\w) (\S+), --([\w-]+) \2", r"-\1, --\3 \2", "Python 3.13 names it once"),
     ("*/cli.txt", r"^(  +-[^\n]{18,})\n {20,}(?=\S)", r"\1  ", "argparse breaks the line where the names are long"),
+    ("memory_recall/cli.txt", r"^\d\.\d\d  (?=\S)", "<score>  ", "random ids are words, too"),
+    ("memory_recall/cli.txt", r"([+-])\d\.\d\d(?=,|$)", r"\1<score>", "random ids are words, too"),
+    (
+        "memory_recall/*",
+        r'"(relevance|words|run|length|name|type|age)": -?\d\.\d+',
+        r'"\1": "<score>"',
+        "random ids are words, too",
+    ),
     ("*", r"\b01[0-9A-HJKMNP-TV-Z]{6,23}(?=\W?…)", "<id, cut>", "where a text is cut, within an id"),
     (
         "memory_recall/cli.txt",
