@@ -123,6 +123,7 @@ RULES: tuple[tuple[str, str, str, str], ...] = (
         "random ids are words, too",
     ),
     ("*", r"\b01[0-9A-HJKMNP-TV-Z]{6,23}(?=\W?…)", "<id, cut>", "where a text is cut, within an id"),
+    ("park_and_approve/cli.txt", r"^2> +I write\.\n", "", "whether it is shown before the run waits depends on who is faster"),
     (
         "memory_recall/cli.txt",
         r"^2> +(?:All is well|Nothing new) in the shed\.\n",
@@ -141,7 +142,7 @@ RULES_FOR_LOGS: tuple[tuple[str, str, str], ...] = (
         "",
         "how often files are read that have not changed depends on when the watcher saw them",
     ),
-    (r"^(\S+ \w+ \w+\.clock_set .*\n)\1+", r"\1", "a clock that was set is seen by more than one timer"),
+    (r"^\S+ \w+ \w+\.clock_set .*\n", "", "a clock that stands still is taken for one that was set, now and then"),
     (r"^(.* (?:definitions\.|routine\.invalid).*\n)\1+", r"\1", "the same fault is told whenever the files are read"),
 )
 
