@@ -123,7 +123,7 @@ RULES: tuple[tuple[str, str, str, str], ...] = (
         "random ids are words, too",
     ),
     ("*", r"\b01[0-9A-HJKMNP-TV-Z]{6,23}(?=\W?…)", "<id, cut>", "where a text is cut, within an id"),
-    ("park_and_approve/cli.txt", r"^2> +I write\.\n", "", "whether it is shown before the run waits depends on who is faster"),
+    ("park_and_approve/cli.txt", r"^2> +I write\.\n", "", "whether it is shown depends on who is faster"),
     (
         "memory_recall/cli.txt",
         r"^2> +(?:All is well|Nothing new) in the shed\.\n",
