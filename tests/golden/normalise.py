@@ -122,6 +122,7 @@ RULES: tuple[tuple[str, str, str, str], ...] = (
         r'"\1": "<score>"',
         "random ids are words, too",
     ),
+    ("follow_events/log.txt", r'^.*"routine": "ping".*\n', "", "it runs until a follower has heard of it"),
     ("*", r"\b01[0-9A-HJKMNP-TV-Z]{6,23}(?=\W?…)", "<id, cut>", "where a text is cut, within an id"),
     ("park_and_approve/cli.txt", r"^2> +I write\.\n", "", "whether it is shown depends on who is faster"),
     (
