@@ -81,7 +81,7 @@ def first_start(stage: Stage) -> None:
     look_at_lists(stage)
     stage.agentctl("show", "daily-report")
     stage.agentctl("show", "inbox-watch", "--json")
-    stage.agentctl("preview", "daily-report", "--full")
+    stage.agentctl("preview", "inbox-watch", "--full")
     stage.agentctl("inspect", "last")
     stage.agentctl("usage")
     stage.agentctl("doctor")
@@ -706,7 +706,6 @@ def memory_recall(stage: Stage) -> None:
             calling("memory_store", "I keep that.", key="shed:lock", content="The bicycle lock opens with 4711."),
             calling("report_items", items=[{"title": "A new lock", "url": "http://shed/lock"}]),
             "All is well in the shed.",
-            calling("memory_recall", "I look.", query="bicycle lock"),
             calling(
                 "report_items",
                 items=[
@@ -715,6 +714,7 @@ def memory_recall(stage: Stage) -> None:
                 ],
             ),
             "Nothing new in the shed.",
+            calling("memory_recall", "I look.", query="bicycle lock"),  # not before: what it brings has ids to be found
             "It opens with 4711.",
             "Yes, it does.",
             "Yes, still.",
@@ -766,7 +766,7 @@ def memory_recall(stage: Stage) -> None:
     stage.agentctl("ask")
     stage.agentctl("memory", "forget", "--key", "shed:lock")
     stage.agentctl("memory", "forget", "--key", "shed:lock", "--yes")
-    stage.agentctl("memory", "search", "bicycle")
+    stage.agentctl("memory", "show", "shed:lock")
     stage.agentctl("memory", "forget")
     look_at_lists(stage)
     stage.read_metrics()
