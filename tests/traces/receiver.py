@@ -79,7 +79,7 @@ class Collector:
     def wait(self, holds: Any) -> None:
         """Return once the condition holds of what has arrived."""
         with self._news:
-            assert self._news.wait_for(lambda: holds(self), 30), [span.name for span in self.spans]
+            assert self._news.wait_for(lambda: holds(self), 120), [span.name for span in self.spans]
 
 
 def spans_of(request: Any) -> list[Got]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,10 @@ async def lived(home: Home, turns: list[Any], *, content: bool = False) -> tuple
             told(home, vendor.url, collector.url, content=content)
             async with home.open() as daemon:
                 run = await daemon.run("look")
+                # a stop waits for 3 s only; the span of the run is the last one
+                await asyncio.to_thread(
+                    collector.wait, lambda it: any(each.name == "invoke_agent look" for each in it.spans)
+                )
         assert {each["path"] for each in collector.requests} == {"/v1/traces"}
         return run, collector.spans, vendor
 
@@ -161,6 +166,9 @@ async def test_a_sub_agents_run_hangs_below_the_call_that_began_it(home: Home) -
 
 @pytest.mark.parametrize("answer", [500, 400, 200])
 async def test_a_receiver_that_refuses_or_is_gone_costs_spans_and_nothing_else(home: Home, answer: int) -> None:
+    for thread in threading.enumerate():
+        if thread.name == "traces":  # of a daemon that has stopped before: what it says would be in our log
+            await asyncio.to_thread(thread.join, 60)
     with Collector(answer) as collector:
         receiver = collector.url if answer != 200 else "http://127.0.0.1:9"
         async with FakeVendor([LOOK, "All is well."]) as vendor:
