@@ -21,7 +21,7 @@ import structlog
 
 from daemon import __version__
 from daemon.almanac import named
-from daemon.approvals import Approvals, Remembered
+from daemon.approvals import Approvals, CallDescriber, Remembered
 from daemon.chain import Providers
 from daemon.clock import Clock, SystemClock, host_zone
 from daemon.config import Config, load_config
@@ -266,7 +266,7 @@ class App:
     def _approvals(self) -> Approvals:
         return Approvals(
             self.journal,
-            lambda: self.policy,
+            CallDescriber(lambda: self.policy, lambda: self.config.scripts_path),
             Remembered(self.place.state / "approvals.toml"),
             submit=self.executor.submit,
             clock=self.clock,

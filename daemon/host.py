@@ -356,10 +356,10 @@ class RunHost:
             run,
             self.journal,
             lambda: self._rooms.policy,
+            self._rooms.approvals.calls,
             self._rooms.approvals.remembered,
             now=self.now,
             language=self._rooms.config.agent.language,
-            scripts=lambda: self._rooms.config.scripts_path,
         )
 
     def _screen(self, run: Run) -> Screen:

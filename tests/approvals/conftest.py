@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from daemon.agent import Agent, Hands, Limits, Persona, PromptContext
-from daemon.approvals import Approvals, Remembered
+from daemon.approvals import Approvals, CallDescriber, Remembered
 from daemon.approvals.desk import Desk
 from daemon.events import Events
 from daemon.functions import FunctionRegistry, ToolExecutor
@@ -79,6 +79,7 @@ class House:
 
     def __init__(self, folder: Path, journal: Journal, clock: Clock, replies: Any = ()) -> None:
         self.workspace, self.state, self.clock, self.journal = folder / "ws", folder, clock, journal
+        self.scripts = folder / "scripts"
         self.workspace.mkdir(exist_ok=True)
         self.events, self.owner, self.zone = Events(), "test", "UTC"
         self.sent: list[str] = []
@@ -105,7 +106,7 @@ class House:
         self.timer = Timer()
         self.approvals = Approvals(
             journal,
-            lambda: self.policy,
+            CallDescriber(lambda: self.policy, lambda: self.scripts),
             Remembered(folder / "approvals.toml"),
             submit=self.submit,
             clock=clock,
@@ -144,7 +145,8 @@ class House:
         return ToolContext(run=run.id, routine=run.routine, workspace=self.workspace)
 
     def desk(self, run: Run) -> Desk:
-        return Desk(run, self.journal, lambda: self.policy, self.approvals.remembered, now=self.now)
+        approvals = self.approvals
+        return Desk(run, self.journal, lambda: self.policy, approvals.calls, approvals.remembered, now=self.now)
 
     def hands_for(self, run: Run, routine: Routine) -> Hands:
         return Hands(
