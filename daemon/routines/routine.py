@@ -262,7 +262,7 @@ class Dedupe(Table):
     """What no run has found for so long is forgotten, and would be new again."""
 
 
-End = Literal["succeeded", "failed", "timed_out", "cancelled", "interrupted"]
+End = Literal["succeeded", "failed", "timed_out", "cancelled", "interrupted", "waiting"]
 
 
 class Deliver(Table):
@@ -272,8 +272,8 @@ class Deliver(Table):
     """`file`, `log`, `desktop`, or the name of one of config.toml's [targets]."""
     path: Name | None = None
     """Of `file` and targets of that kind: relative to the workspace, with {routine}, {run} and {slot:%Y-%m-%d}."""
-    on: Items[End] = ("succeeded", "failed", "timed_out", "interrupted")
-    """At which ends."""
+    on: Items[End] = ("succeeded", "failed", "timed_out", "interrupted", "waiting")
+    """At which ends. `waiting` is none: the run has to be approved, and the question goes there, but to no file."""
 
 
 class Origin(Table):

@@ -11,9 +11,10 @@ import pytest
 from daemon.agent import Agent, Hands, Limits, Persona, PromptContext
 from daemon.approvals import Approvals, CallDescriber, Remembered
 from daemon.approvals.desk import Desk
+from daemon.approvals.notice import waiting_notice
 from daemon.events import Events
 from daemon.functions import FunctionRegistry, ToolExecutor
-from daemon.models import ApprovalStatus, Run, Status, ToolContext, Usage
+from daemon.models import ApprovalStatus, Run, Status, ToolContext, Usage, WaitingNotice
 from daemon.policy import Policy
 from daemon.providers import create_provider
 from daemon.routines import Routine
@@ -137,6 +138,10 @@ class House:
 
     def wake_approvals(self) -> None:
         self.approvals.wake()
+
+    def waiting_notice(self, run: Run, routine: Routine, petitions: Any, until: datetime) -> WaitingNotice:
+        targets = [*(place.to for place in routine.deliver if "waiting" in place.on), *self.journal.alerting.to]
+        return waiting_notice(run, petitions, targets, until=until, redact=self.redact)
 
     async def routine_of(self, run: Run) -> Routine:
         return self.routine
