@@ -82,3 +82,13 @@ async def test_the_words_of_a_call_are_bounded_redacted_and_for_strangers_made_h
     assert "strangers" in tainted
     lines = replace(plain, request={**request, "line": [[";", [{"argv": ["echo", "a\n# Title\n"]}]]]})
     assert "\n# Title" not in word(lines, run), "no word of a call leaves its block"
+
+
+def test_a_worker_of_an_older_version_reads_the_definition_of_a_routine_that_says_nothing_of_it():
+    fields = {"run": {"prompt": "Work."}, "deliver": [{"to": "mail"}, {"to": "log", "on": ["failed"]}]}
+    routine = Routine.model_validate({"name": "daily", **fields})
+    assert "waiting" not in routine.dump()
+    assert Routine.restore(routine.dump()) == routine
+    earlier = [{"to": "mail", "on": ["succeeded", "failed", "timed_out", "interrupted"]}]
+    explicit = Routine.model_validate({"name": "daily", **fields, "deliver": earlier})
+    assert "waiting" not in Routine.restore(explicit.dump()).deliver[0].on
