@@ -14,14 +14,13 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import unquote, urlsplit
 from zoneinfo import ZoneInfo
 
 import structlog
 
 from daemon import __version__
 from daemon.almanac import named
-from daemon.approvals import Approvals, Remembered
+from daemon.approvals import Approvals, CallDescriber, Remembered
 from daemon.chain import Providers
 from daemon.clock import Clock, SystemClock, host_zone
 from daemon.config import Config, load_config
@@ -90,6 +89,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 # Where the variables of OpenTelemetry say that spans go, and with which keys.
 OTLP = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 OTLP_HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS")
 
 
@@ -244,7 +244,7 @@ class App:
         if receiver is None:
             return None
         for name in OTLP_HEADERS:
-            self._known_secret(env.get(name))
+            self.secrets.add_headers(env.get(name, ""))
         courier, now = Courier(lambda: over_http(receiver)), self.clock.now
         return Traces(courier, self.journal, config=lambda: self.config, now=now, redact=self.redact)
 
@@ -280,7 +280,7 @@ class App:
     def _approvals(self) -> Approvals:
         return Approvals(
             self.journal,
-            lambda: self.policy,
+            CallDescriber(lambda: self.policy, lambda: self.config.scripts_path),
             Remembered(self.place.state / "approvals.toml"),
             submit=self.executor.submit,
             clock=self.clock,
@@ -349,6 +349,12 @@ class App:
     def _read_targets(self, config: Config) -> Targets:
         """Return where reports may go; ConfigError if the address of one is missing."""
         place = self.place
+        proxies = [value for name, value in place.env.items() if name.lower() in PROXIES]
+        for url in (*config.addresses(), *proxies):
+            place.secrets.add_address(url)
+        for server in config.mcp.values():
+            passed = {name: place.env[name] for name in server.pass_env if name in place.env}
+            place.secrets.add_environment({**server.env, **passed})
         return Targets(config, workspace=config.workspace_path(place.state), env=place.env, secrets=place.secrets)
 
     def _outbox(self) -> Outbox:
@@ -830,7 +836,7 @@ class App:
 
 def _store_url(place: Place) -> str:
     url = place.config.store_url(place.env)
-    place.secrets.add(unquote(urlsplit(url).password or ""))
+    place.secrets.add_address(url)
     return url
 
 

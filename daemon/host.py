@@ -21,6 +21,7 @@ from daemon import archive
 from daemon.agent import Agent, Hands, Limits, NobodyToAsk, Persona, PromptContext
 from daemon.approvals import Approvals
 from daemon.approvals.desk import Desk
+from daemon.approvals.notice import waiting_notice
 from daemon.chain import Providers
 from daemon.clock import Clock
 from daemon.config import Config
@@ -36,6 +37,7 @@ from daemon.memory.tokens import estimate
 from daemon.models import (
     Json,
     LLMResponse,
+    Petition,
     ProgramTime,
     Reply,
     Run,
@@ -46,6 +48,7 @@ from daemon.models import (
     ToolContext,
     Usage,
     Verdict,
+    WaitingNotice,
     new_id,
     worse,
 )
@@ -187,6 +190,21 @@ class RunHost:
 
     def wake_approvals(self) -> None:
         self._rooms.approvals.wake()
+
+    def waiting_notice(
+        self, run: Run, routine: Routine, petitions: Sequence[Petition], until: datetime
+    ) -> WaitingNotice:
+        """Word what people are told when the run starts to wait for them.
+
+        It goes to the routine's own targets whose `on` holds `waiting`, and to those of `[incidents] to`. A file is
+        left out, as it would stand where the report belongs, and so is a dead man's switch, which no person reads.
+        """
+        config = self._rooms.config
+        kinds = {name: target.kind for name, target in config.targets.items()}
+        names = [*(place.to for place in routine.deliver if "waiting" in place.on), *config.incidents.to]
+        targets = [name for name in names if kinds.get(name, name) not in ("file", "ping")]
+        zone = ZoneInfo(routine.trigger.timezone or self.zone)
+        return waiting_notice(run, petitions, targets, until=until.astimezone(zone), redact=self.redact)
 
     async def routine_of(self, run: Run) -> Routine:
         """Return the routine as the run began it; DaemonError if another version wrote what this one cannot read."""
@@ -356,10 +374,10 @@ class RunHost:
             run,
             self.journal,
             lambda: self._rooms.policy,
+            self._rooms.approvals.calls,
             self._rooms.approvals.remembered,
             now=self.now,
             language=self._rooms.config.agent.language,
-            scripts=lambda: self._rooms.config.scripts_path,
         )
 
     def _screen(self, run: Run) -> Screen:

@@ -386,6 +386,18 @@ class Petition:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WaitingNotice:
+    """What people are told when a run starts to wait for them."""
+
+    title: str
+    head: str
+    questions: tuple[tuple[str, str], ...]
+    """For each petition the id its approval gets if it was not asked before, and the text that tells of it."""
+    targets: tuple[str, ...] = ()
+    """Who is to hear of it, each once: the routine's own and those of `[incidents] to`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Approval:
     """A petition as it was put to a person, and the answer."""
 
@@ -516,6 +528,12 @@ class Delivery:
     report: Report
     created: datetime | None = None
     """When its run ended: what a limit on retrying counts from."""
+
+    @property
+    def kind(self) -> str:
+        """`report`, `question` (a call of its run has to be approved) or `notice` (a message of the daemon's own)."""
+        notice = self.options.get("notice")
+        return "question" if notice == "approval.asked" else "notice" if notice else "report"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

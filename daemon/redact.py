@@ -3,6 +3,15 @@
 Standard library only, and cheap: a text is searched for the stem of a pattern (`in` costs some 50 ns) before the
 pattern itself is tried, so a log line without a secret costs about two microseconds. No pattern crosses a quotation
 mark, so that a rendered JSON line stays JSON after redaction.
+
+What is secret in an address (`parts_of_address`): the password of its account; of its query what is called like one
+(`token`, `key`, `sig` …); in its path, and with services such as Telegram or Slack also in place of host and user, what
+looks like a token. Names of hosts and users, mail addresses and ordinary words are not, and stay in every text.
+
+A key is taken out wherever it stands. A password or token from an address that is all letters, or shorter than 12
+characters, is taken out where it stands as a word, so that `staging1` does not spoil `staging12`. A password that is an
+ordinary word (`monitoring`) is left in sentences and taken out where it stands as a password, `user:monitoring`:
+every report would be full of holes, and each hole would tell it. Doctor and validate say so.
 """
 
 from __future__ import annotations
@@ -10,12 +19,16 @@ from __future__ import annotations
 import base64
 import json
 import re
-from typing import Any
-from urllib.parse import quote, quote_plus
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
 MARK = "[redacted]"
 # Shorter values are also ordinary words or numbers: taking them out would ruin text and protect nothing.
 SHORTEST = 8
+# From this length on, and with a digit or a sign in it, a password is no part of any other word.
+DISTINCT = 12
 # Texts without secrets are remembered: what a tool brings is looked at on its way to the model, to the journal and to
 # the memory. Shorter ones are looked at as soon as looked up; longer ones, and more of them, would take too much room.
 _WORTH_KNOWING, _MOST_KNOWN = (500, 5_000), 256
@@ -79,6 +92,8 @@ class Secrets:
     def __init__(self) -> None:
         self._known: tuple[tuple[str, ...], set[str]] = ((), set())
         """The forms of the secrets, and texts found to hold none of them; replaced together."""
+        self._words: dict[str, re.Pattern[str]] = {}
+        """How those forms are found that are taken out as whole words only."""
 
     def add(self, value: str) -> None:
         """Know one more secret, in each form it may travel in; one of under 8 characters is left alone."""
@@ -87,6 +102,45 @@ class Secrets:
         forms = {*self._known[0], *_forms_of(value)}
         # the longest first: a secret that contains another is replaced as one
         self._known = tuple(sorted(forms, key=lambda form: (-len(form), form))), set()
+
+    def add_word(self, value: str) -> None:
+        """Know one more password or token, which may look like a part of an ordinary word: see above."""
+        if len(value) < SHORTEST:
+            return
+        if not is_plain(value):
+            self.add(value)
+            return
+        for form in {value, quote(value, safe=""), quote_plus(value), json.dumps(value)[1:-1]}:
+            # in JSON the letter before it may be the end of an escape: `\nstaging1`
+            before = r"(?:(?<![^\W_])|(?<=\\[bfnrt])|(?<=\\u[0-9a-fA-F]{4}))"
+            self._words[form] = re.compile(rf"{before}{re.escape(form)}(?![^\W_])")
+        # its base64 is no word of any language
+        forms = {*self._known[0], *self._words, *_base64_forms_of(value)}
+        self._known = tuple(sorted(forms, key=lambda form: (-len(form), form))), set()
+
+    def add_address(self, url: str, *, whole: bool = False) -> None:
+        """Know the secrets in an address; with `whole` it is a secret itself, as who has it can send there."""
+        if whole and _PARTS_OF_URL.sub(r"\g<path>\g<query>\g<account>", url).strip("/"):
+            self.add(url)
+        for part in parts_of_address(url):
+            if part.kind != "password" or not is_ordinary(part.value):
+                self.add_word(part.value)
+
+    def add_headers(self, text: str) -> None:
+        """Know the secrets in headers as OpenTelemetry has them: `name=value,name=value`."""
+        self.add(text)
+        for header in text.split(","):
+            name, _, value = header.partition("=")
+            value = unquote(value.strip())
+            if is_secret_name(name) or looks_random(value):
+                self.add(value)
+                self.add(value.rpartition(" ")[2])  # without `Bearer `
+
+    def add_environment(self, env: Mapping[str, str]) -> None:
+        """Know the values of those variables that are called like a secret; paths of files that hold one are none."""
+        for name, value in env.items():
+            if is_secret_name(name) and not value.startswith("/"):
+                self.add_word(value)
 
     def redact(self, text: str) -> str:
         """Return the text without secrets."""
@@ -98,7 +152,8 @@ class Secrets:
         given = text
         for form in forms:
             if form in text:
-                text = text.replace(form, MARK)
+                word = self._words.get(form)
+                text = text.replace(form, MARK) if word is None else word.sub(MARK, text)
         for stem in _STEMS:
             if stem in text:
                 text = _without_patterns(text)
@@ -124,6 +179,11 @@ def _forms_of(value: str) -> set[str]:
     """Return the value as it looks inside JSON, `repr`, a URL and base64 (there at each of the three alignments)."""
     forms = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]}
     forms |= {quote(value, safe=""), quote(value), quote_plus(value)}
+    return forms | _base64_forms_of(value)
+
+
+def _base64_forms_of(value: str) -> set[str]:
+    forms: set[str] = set()
     raw = value.encode()
     for before in range(3):
         # the characters at both ends also encode the neighbours' bits: only those in between are the secret's own
@@ -134,3 +194,118 @@ def _forms_of(value: str) -> set[str]:
             if len(form) >= SHORTEST:
                 forms.add(form)
     return forms
+
+
+# As RFC 3986 has it in its appendix B. `urlsplit` refuses brackets and some letters that passwords may have.
+_PARTS_OF_URL = re.compile(
+    r"^(?P<scheme>[^:/?#]+)://(?:(?P<account>[^/?#]*)@)?(?P<host>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?"
+    r"(?:#(?P<fragment>.*))?$",
+    re.DOTALL,
+)
+# Where these schemes lead is a host, and who has an account there is a user; with others either may be a token.
+_WITH_HOST = re.compile(r"(?:https?|mailtos?|jsons?|xmls?|forms?|postgres(?:ql)?|socks\w*|wss?)", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"token|secret|passw|passphrase|api[-_]?key|signature|authorization|credential", re.IGNORECASE
+)
+_SECRET_WORDS = frozenset({"key", "pass", "pwd", "pw", "sig", "auth", "hmac", "pat", "apikey", "hash", "code", "sas"})
+# What these are about is a name, however it looks.
+_NAMES = frozenset({"smtp", "host", "from", "to", "cc", "bcc", "reply", "name", "user", "format", "mode"})
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+# A word, also a long one or one with a number behind it: `Updates`, `eu-west-1`, `v2`, `monitoring2026`, `myChannel`.
+_ORDINARY = re.compile(
+    r"(?:[A-Za-z]?[a-z]{0,14}|[A-Z]{0,15})\d{0,4}|[A-Z]?[a-z]{2,}(?:[A-Z][a-z]{2,}){1,3}|[a-z]{1,23}|\d{1,15}"
+)
+
+
+class AddressPart(NamedTuple):
+    """One part of an address that is secret."""
+
+    kind: str
+    """`password`, `token`, or `pair`: an account with its password, as it is sent to the server."""
+    value: str
+
+
+def parts_of_address(url: str) -> list[AddressPart]:
+    """Return what is secret in an address, as it is written and as it is meant, without escapes."""
+    parts = list(_written_parts(url.strip()))
+    meant = [AddressPart(part.kind, unquote(part.value)) for part in parts]
+    return list(dict.fromkeys([*parts, *meant]))
+
+
+def count_secrets(urls: list[str]) -> Counter[str]:
+    """Return how many passwords and tokens some addresses hold, by kind."""
+    values = {(part.kind, unquote(part.value)) for url in urls for part in parts_of_address(url) if part.kind != "pair"}
+    return Counter(kind for kind, _ in values)
+
+
+def has_ordinary_password(url: str) -> bool:
+    """Tell whether an address holds a password that cannot be taken out of sentences: a word, or a very short one."""
+    passwords = [unquote(part.value) for part in parts_of_address(url) if part.kind == "password"]
+    return any(is_ordinary(password) or len(password) < SHORTEST for password in passwords)
+
+
+def _written_parts(url: str) -> Iterator[AddressPart]:
+    match = _PARTS_OF_URL.match(url)
+    if match is None:
+        return
+    account, host, path = match["account"], match["host"], match["path"]
+    port = host.rpartition("]")[2].partition(":")[2]
+    if account is None and port and not port.isdigit():
+        # `tgram://123:token`, or a `/` in a password that should have been written %2F
+        rest, at, _ = f"{host}{path}".partition("@")
+        user, _, password = (rest if at else host).partition(":")
+        if at and "/" in rest:
+            yield AddressPart("password", password)
+            yield AddressPart("pair", f"{user}:{password}")
+            path = ""
+        else:
+            yield AddressPart("token", host)
+            yield AddressPart("token", port)
+    elif account is not None:
+        user, colon, password = account.partition(":")
+        if password:
+            yield AddressPart("password", password)
+            yield AddressPart("pair", f"{user}:{password}")
+        if looks_random(user) and (not colon or not _WITH_HOST.fullmatch(match["scheme"])):
+            yield AddressPart("token", user)
+    if not _WITH_HOST.fullmatch(match["scheme"]) and "." not in host and not port and looks_random(host):
+        yield AddressPart("token", host)
+    for place in (*path.split("/"), match["fragment"] or ""):
+        if "." in place.rpartition("@")[2] and "@" in place:
+            continue  # a mail address
+        for word in place.split("@"):
+            if looks_random(unquote(word)):
+                yield AddressPart("token", word)
+    for written in re.split("[&;]", match["query"] or ""):
+        # as services read it `+` is a space, or itself: both are kept
+        name, _, raw = written.partition("=")
+        for value in dict.fromkeys((raw, *(value for _, value in parse_qsl(written)))):
+            name = name.lower().strip("+-: ")
+            if value and is_secret_name(name):
+                yield AddressPart("password" if "pass" in name or name in ("pw", "pwd") else "token", value)
+            elif name not in _NAMES and "@" not in value and looks_random(value):
+                yield AddressPart("token", value)
+
+
+def is_secret_name(name: str) -> bool:
+    """Tell whether what is called so is secret: `access_token`, `X-Api-Key`, `sig`."""
+    return bool(_SECRET_NAME.search(name)) or not _SECRET_WORDS.isdisjoint(re.split(r"[^a-z]+", name.lower()))
+
+
+def looks_random(word: str) -> bool:
+    """Tell whether a word looks like a token, and not like a name or a number that people chose."""
+    if _UUID.fullmatch(word):
+        return True
+    pieces = re.split(r"[^A-Za-z0-9]+", word)
+    strange = [piece for piece in pieces if not _ORDINARY.fullmatch(piece)]
+    return any(len(piece) >= SHORTEST for piece in strange) or sum(map(len, strange)) >= 2 * SHORTEST
+
+
+def is_plain(value: str) -> bool:
+    """Tell whether a secret may be a part of an ordinary word."""
+    return len(value) < DISTINCT or value.isalpha()
+
+
+def is_ordinary(value: str) -> bool:
+    """Tell whether a secret is a word as it stands in sentences: `monitoring`, `Password`."""
+    return bool(re.fullmatch(r"[A-Za-z]?[a-z]{0,14}|[A-Z]{1,15}", value))

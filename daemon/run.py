@@ -23,7 +23,19 @@ from daemon.errors import DaemonError, Fenced, Retryable, StoreFull
 from daemon.events import Events, end_of, of_step, waiting_of
 from daemon.gather import EVENTS, closed_by, closed_by_command, for_each_file, gather, told_by, values_of, with_facts
 from daemon.intercept import REHEARSAL
-from daemon.models import FunctionCall, Reply, Run, Status, Step, Taint, ToolResult, Usage, worse
+from daemon.models import (
+    FunctionCall,
+    Petition,
+    Reply,
+    Run,
+    Status,
+    Step,
+    Taint,
+    ToolResult,
+    Usage,
+    WaitingNotice,
+    worse,
+)
 from daemon.novelty import judged, reported
 from daemon.pictures import Pictures
 from daemon.routines import Gate
@@ -162,6 +174,11 @@ class Host(Around, Protocol):
     def wake_approvals(self) -> None:
         """A question was put to a person: it expires some day."""
 
+    def waiting_notice(
+        self, run: Run, routine: Routine, petitions: Sequence[Petition], until: datetime
+    ) -> WaitingNotice:
+        """Word what people are told when the run starts to wait for them."""
+
     async def sandbox(self) -> str:
         """Return how well programs are confined: what `Run.sandbox` says."""
 
@@ -268,7 +285,7 @@ async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
     except Retryable as error:
         return await _put_off(run, routine, host, record, error)
     except Parked as asked:
-        return await asyncio.shield(_parked(run, host, record, asked))
+        return await asyncio.shield(_parked(run, routine, host, record, asked))
     if isinstance(answered, str):
         return await _end(run, routine, Status.SKIPPED, host, detail=answered)
     reply, agent = answered
@@ -438,12 +455,14 @@ async def _put_off(run: Run, routine: Routine, host: Host, record: Recorder, err
     return await host.journal.suspend(run, not_before=when, detail=host.redact(str(error)))
 
 
-async def _parked(run: Run, host: Host, record: Recorder, asked: Parked) -> Run:
-    """Leave the run to wait for a person: its time stands still, and nothing of it stays in memory."""
+async def _parked(run: Run, routine: Routine, host: Host, record: Recorder, asked: Parked) -> Run:
+    """Leave the run to wait for a person, who is told so: its time stands still, and nothing of it stays in memory."""
     run = replace(run, active=record.active, taint=Transcript(record.steps, run.taint).taint)
     tools = ", ".join(dict.fromkeys(petition.tool for petition in asked.petitions))
     detail = f"waits for a person to allow {tools}: agentctl approvals"
-    parked = await host.journal.park(run, asked.petitions, patience=PATIENCE, detail=detail)
+    notice = host.waiting_notice(run, routine, asked.petitions, host.now() + PATIENCE)
+    parked = await host.journal.park(run, asked.petitions, patience=PATIENCE, detail=detail, notice=notice)
+    host.wake_outbox()
     if parked.status is Status.WAITING:
         host.events.publish(run.id, waiting_of(parked))
         host.wake_approvals()

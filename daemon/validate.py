@@ -17,6 +17,7 @@ from daemon.money import priced
 from daemon.places import find_state, looked_at, user_home
 from daemon.policy import Policy
 from daemon.providers import create_provider
+from daemon.redact import has_ordinary_password
 from daemon.routines import MADE, Routine, against, load_folder
 from daemon.skills import load as load_skills
 from daemon.tools import own
@@ -100,6 +101,7 @@ def examine(file: Path, *, env: Mapping[str, str], state: Path, tools: Collectio
     used = {config.provider} | {n for r in loaded.routines.values() for n in (r.run.provider, *r.run.fallback) if n}
     found.notes += _missing_keys(config, used & config.provider_names, env)
     found.notes += _missing_addresses(config, env)
+    found.notes += _ordinary_passwords(config, env)
     found.notes += _closed_gates(policy, loaded.routines.values()) if policy else []
     return found
 
@@ -148,6 +150,22 @@ def _missing_addresses(config: Config, env: Mapping[str, str]) -> list[str]:
             config.target_secret(name, env)
         except ConfigError as error:
             notes += [str(fault) for fault in error.faults]
+    return notes
+
+
+def _ordinary_passwords(config: Config, env: Mapping[str, str]) -> list[str]:
+    """Return a note for each target whose password is an ordinary word, which cannot be kept out of reports."""
+    notes = []
+    for name in sorted(config.targets):
+        try:
+            url = config.target_url(name, env)
+        except ConfigError:
+            continue  # told as a missing address
+        if url and has_ordinary_password(url.get_secret_value()):
+            problem = (
+                "its password is an ordinary word or shorter than 8 characters, so sentences of reports may hold it"
+            )
+            notes.append(f"{display(config.file)}: targets.{name}: {problem}; choose one with digits or signs")
     return notes
 
 

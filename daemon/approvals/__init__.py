@@ -7,6 +7,7 @@ Not here: whether a person has to be asked at all (policy/), how a run waits (ru
 
 from daemon.approvals.approvals import Approvals
 from daemon.approvals.remembered import Remembered
+from daemon.approvals.request import CallDescriber
 
 # desk.py is imported by whoever lives runs: the daemon starts without it
-__all__ = ["Approvals", "Remembered"]
+__all__ = ["Approvals", "CallDescriber", "Remembered"]

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import structlog
 
 from daemon.approvals.remembered import changed
-from daemon.approvals.request import describe, digest
+from daemon.approvals.request import changed_between, digest
 from daemon.errors import DaemonError, Refused
 from daemon.models import Approval, ApprovalStatus, Run
 
 if TYPE_CHECKING:
     from daemon.approvals.remembered import Entry, Remembered
+    from daemon.approvals.request import CallDescriber
     from daemon.clock import Clock
-    from daemon.policy import Policy
     from daemon.store import Journal
     from daemon.timer import Timer
 
@@ -31,7 +31,7 @@ class Approvals:
     def __init__(
         self,
         journal: Journal,
-        policy: Callable[[], Policy],
+        calls: CallDescriber,
         remembered: Remembered,
         *,
         submit: Callable[[Run], Awaitable[None]],
@@ -41,7 +41,7 @@ class Approvals:
     ) -> None:
         """`shared`: what is remembered holds for all processes of the database."""
         self._shared = shared
-        self._journal, self._policy, self.remembered = journal, policy, remembered
+        self._journal, self.calls, self.remembered = journal, calls, remembered
         self._submit, self._clock, self._timer = submit, clock, timer
         self._bell = asyncio.Event()
 
@@ -120,15 +120,11 @@ class Approvals:
 
     async def _changed(self, asked: Approval) -> str:
         """Say what about a call is no longer as it was asked; empty if nothing is."""
-        was = asked.petition.request
-        now = await asyncio.to_thread(
-            describe, self._policy(), asked.petition.tool, was["arguments"], routine=asked.routine
-        )
+        before = asked.petition.request
+        now = await self.calls.describe(asked.petition.tool, before["arguments"], routine=asked.routine)
         if digest(now) == asked.petition.digest:
             return ""
-        if now["policy"] != was["policy"]:
-            return "the policy has changed"
-        return "a program or a file of this call, or its folder, has changed"
+        return changed_between(before, now) or "a part of its words has been forgotten"
 
     async def _go_on(self, runs: Iterable[Run]) -> None:
         for run in runs:

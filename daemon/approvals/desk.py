@@ -6,21 +6,20 @@ given to, and only while that would do the very same; otherwise the question is 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.agent import Ruling
 from daemon.agent.texts import say
-from daemon.approvals.request import describe, digest
+from daemon.approvals.request import digest
 from daemon.models import Approval, ApprovalStatus, Effect, FunctionCall, Petition, Run, Taint, Verdict
 
 if TYPE_CHECKING:
     from daemon.approvals.remembered import Remembered
+    from daemon.approvals.request import CallDescriber
     from daemon.policy import Policy
     from daemon.store import Journal
 
@@ -37,14 +36,14 @@ class Desk:
         run: Run,
         journal: Journal,
         policy: Callable[[], Policy],
+        calls: CallDescriber,
         remembered: Remembered,
         *,
         now: Callable[[], datetime],
         language: str = "en",
-        scripts: Callable[[], Path | None] = lambda: None,
     ) -> None:
-        self._run, self._journal, self._policy, self._remembered = run, journal, policy, remembered
-        self._now, self._language, self._scripts = now, language, scripts
+        self._run, self._journal, self._policy, self._calls, self._remembered = run, journal, policy, calls, remembered
+        self._now, self._language = now, language
         self._answers: list[Approval] | None = None
         self._asking: dict[tuple[str, str], str] = {}
         """Calls of this attempt that wait, by turn and digest."""
@@ -52,9 +51,7 @@ class Desk:
     async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> Ruling:
         """Say whether a call may start, is refused, or waits."""
         routine = self._run.routine
-        request = await asyncio.to_thread(
-            describe, self._policy(), call.name, call.arguments, routine=routine, scripts=self._scripts()
-        )
+        request = await self._calls.describe(call.name, call.arguments, routine=routine)
         if (not taint or self._trusted_when_tainted(call.name)) and (rule := self._remembered.allows(request)):
             allowed = Verdict(effect=Effect.ALLOW, rule=rule, reason=f"asked by {verdict.rule}")
             return Ruling(verdict=allowed, standing=rule)

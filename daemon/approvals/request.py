@@ -1,16 +1,19 @@
 """What a call would do, in one form for all that comes to the same, so that an approval fits this and nothing else.
 
 A command line is bound to its words, to the very bytes of its programs and of the files they are given (a script whose
-content changes is another script), to the folder it runs in and to the policy it was judged by.
+content changes is another script), to the folder it runs in and to the policy it was judged by. A call of the tool
+`script` is bound to the bytes of its script. Who asks, who answers and who starts a call describe it through one
+`CallDescriber`, so that they cannot differ.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import shlex
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -19,7 +22,7 @@ from daemon.policy import PlannedCommand, Policy, Unreadable
 from daemon.policy.reach import Reach
 from daemon.store.audit import digest
 
-__all__ = ["describe", "digest", "in_words"]
+__all__ = ["CallDescriber", "changed_between", "describe", "digest", "in_words"]
 
 # Of a larger file its size, inode and time of change have to do: a question must not read a disk.
 LARGEST = 64 << 20
@@ -28,10 +31,22 @@ LONGEST_PATH = 4096
 LONGEST_WORDS = 2_000
 
 
-def describe(policy: Policy, tool: str, arguments: Json, *, routine: str, scripts: Path | None = None) -> Json:
+class CallDescriber:
+    """Describes calls by the policy and the folder of scripts that are in force at that moment."""
+
+    def __init__(self, policy: Callable[[], Policy], scripts: Callable[[], Path]) -> None:
+        self._policy, self._scripts = policy, scripts
+
+    async def describe(self, tool: str, arguments: Json, *, routine: str) -> Json:
+        """Return exactly what a call would do."""
+        policy, scripts = self._policy(), self._scripts()
+        return await asyncio.to_thread(describe, policy, tool, arguments, routine=routine, scripts=scripts)
+
+
+def describe(policy: Policy, tool: str, arguments: Json, *, routine: str, scripts: Path) -> Json:
     """Return exactly what a call would do; it reads files, so not on the event loop. `scripts` is their folder."""
     request: Json = {"tool": tool, "routine": routine, "policy": policy.hash, "folder": policy.reach.workspace}
-    if tool == "script" and scripts and (name := PurePath(str(arguments.get("name", ""))).name):
+    if tool == "script" and (name := PurePath(str(arguments.get("name", ""))).name):
         request["script"] = _identity(scripts / name)  # a yes is for this text of it, not for what it says tomorrow
     line = policy.plan(tool, arguments, routine=routine)[1]
     if not line:
@@ -86,6 +101,33 @@ def _identity(path: Path) -> Json:
     except OSError:
         return {"path": str(path), "sha256": None}
     return {"path": str(path), "size": status.st_size, "inode": status.st_ino, "changed": status.st_mtime_ns}
+
+
+def changed_between(before: Json, after: Json) -> str:
+    """Name what differs between two descriptions of one call; empty if nothing does."""
+    if before == after:
+        return ""
+    if before["policy"] != after["policy"]:
+        return "the policy has changed"
+    if before["folder"] != after["folder"]:
+        return f"the workspace has changed from {before['folder']} to {after['folder']}"
+    if before.get("script") != after.get("script"):
+        return f"the script {(after.get('script') or before['script'])['path']} has changed"
+    earlier, later = _identities(before), _identities(after)
+    paths = sorted(path for path in earlier.keys() | later.keys() if earlier.get(path) != later.get(path))
+    what = "a program or a file of this call, or its folder, has changed"
+    return f"{what}: {', '.join(paths[:3])}" if paths else what
+
+
+def _identities(value: Any) -> dict[str, Json]:
+    """Return every program and file in a description of a call, by path."""
+    if isinstance(value, list):
+        return {path: file for item in value for path, file in _identities(item).items()}
+    if not isinstance(value, Mapping):
+        return {}
+    if "path" in value and ("sha256" in value or "inode" in value):
+        return {str(value["path"]): dict(value)}
+    return {path: file for key, item in value.items() if key != "arguments" for path, file in _identities(item).items()}
 
 
 def in_words(request: Json) -> str:

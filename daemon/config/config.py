@@ -167,6 +167,12 @@ class Config(Table):
         """Return the key of a provider; None if it needs none; ConfigError if it is missing."""
         return self.provider_config(name).secret(name, env=env, folder=self.folder, file=display(self.file))
 
+    def addresses(self) -> tuple[str, ...]:
+        """Return the addresses of vendors and servers as they stand here; each may hold an account or a token."""
+        urls = [provider.base_url for provider in self.providers.values()]
+        urls += [server.url for server in self.mcp.values()]
+        return tuple(url for url in (*urls, self.search.base_url, self.memory.base_url, self.otel.endpoint) if url)
+
     def target_url(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
         """Return the address of a target; None if its kind needs none; ConfigError if it is missing."""
         target = self.targets[name]

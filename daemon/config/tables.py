@@ -287,7 +287,8 @@ class IncidentsConfig(Table):
     cool_down: SomeDuration = timedelta(hours=1)
     """A failure so soon after its recovery is the same incident: no new alert, no second word of recovery."""
     to: Items[Name] = ()
-    """Targets, in order, for alerts of routines that name none, and instead of a target that takes nothing."""
+    """Targets, in order, for alerts of routines that name none, and instead of a target that takes nothing. All of them
+    are told of each run that waits for an approval, beside the routine's own."""
 
 
 class DaemonConfig(Table):

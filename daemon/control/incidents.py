@@ -46,6 +46,7 @@ async def acknowledge(surface: Surface, *, id: Offset) -> IncidentView:  # noqa:
         *(f"routine {name}" for name in surface.engine.routines),
         *(f"target {name}" for name in surface.targets()),
         *(f"provider {name}" for name in surface.providers()),
+        *(f"approval for {name}" for name in surface.engine.routines),
         "database",
     ]
     return incident_view(await surface.journal.acknowledge(id, known=known))

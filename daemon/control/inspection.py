@@ -260,7 +260,12 @@ def delivery_line(page: Page, delivery: Mapping[str, Any]) -> str:
 
 
 def delivery_words(delivery: Mapping[str, Any]) -> str:
-    """Return what became of a delivery."""
+    """Return what became of a delivery; a question is named as one."""
+    words = _outcome_of(delivery)
+    return f"question: {words}" if delivery.get("kind") == "question" else words
+
+
+def _outcome_of(delivery: Mapping[str, Any]) -> str:
     match delivery["status"]:
         case "delivered":
             tries = f", at attempt {delivery['attempts']}" if delivery["attempts"] > 1 else ""

@@ -86,6 +86,8 @@ class DeliveryView(TypedDict):
     run: str
     routine: str
     target: str
+    kind: str
+    """report, question (a run waits for an approval) or notice (an incident, a recovery, the digest)"""
     status: str
     attempts: int
     next_at: str | None
@@ -433,6 +435,7 @@ def delivery_view(delivery: Delivery) -> DeliveryView:
         run=delivery.run,
         routine=delivery.routine,
         target=delivery.target,
+        kind=delivery.kind,
         status=delivery.status.value,
         attempts=delivery.attempts,
         next_at=iso_or_none(delivery.next_at),

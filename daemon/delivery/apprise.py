@@ -19,6 +19,7 @@ from daemon.delivery.letter import Letter, compose
 from daemon.delivery.markup import beginning, plain, some_parts
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt, Status
+from daemon.redact import is_ordinary
 from daemon.values import dataclass
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class AppriseChannel:
         """Send the report; the receipt says which service took it."""
         if self._plugin is None:
             self._plugin = await asyncio.to_thread(service, self._url)
+            for part in private_parts(self._plugin):
+                self._secrets.add_word(part)
         letter, form = compose(delivery), _form(self._plugin)
         messages = _messages(letter, delivery.run, self._plugin, form)
         for message in self._progress.left(delivery, messages):
@@ -100,6 +103,14 @@ def service(url: str) -> Any:
         why = f" ({' '.join(said[-1].split())})" if said and url not in said[-1] else ""
         raise DeliveryFailed(f"apprise knows no service by this {scheme}: URL, or it lacks a part{why}", retry=False)
     return plugin
+
+
+def private_parts(plugin: Any) -> list[str]:
+    """Return the parts of its URL that a plugin itself declares private, such as a token in place of the host."""
+    declared = {**plugin.template_tokens, **plugin.template_args}
+    names = [table.get("map_to", name) for name, table in declared.items() if table.get("private")]
+    values = [getattr(plugin, name, None) for name in names]
+    return [value for value in values if isinstance(value, str) and not is_ordinary(value)]
 
 
 def _form(plugin: Any) -> str:

@@ -29,19 +29,11 @@ class Targets:
         self._channels: dict[str, Channel] = {}
         for name, table in self._tables.items():
             if url := config.target_url(name, env):
-                self._urls[name] = self._secret(url.get_secret_value())
+                self._urls[name] = url.get_secret_value()
+                secrets.add_address(self._urls[name], whole=True)
             if table.kind == "webhook" and (secret := config.target_secret(name, env)):
-                self._signing[name] = self._secret(secret.get_secret_value())
-
-    def _secret(self, value: str) -> str:
-        """Keep what is secret in an address out of logs and errors: all that follows its host."""
-        self._secrets.add(value)
-        if "://" in value:
-            _, _, rest = value.partition("://")
-            account, _, _ = rest.rpartition("@")
-            for part in (*account.split(":", 1), *rest.partition("?")[0].split("/")[1:]):
-                self._secrets.add(part)
-        return value
+                self._signing[name] = secret.get_secret_value()
+                secrets.add(self._signing[name])
 
     def channel(self, name: str) -> Channel:
         """Return the way to a target; DeliveryFailed if there is none of that name (any more)."""

@@ -8,13 +8,15 @@ import resource
 import sqlite3
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.doctor import server
 from daemon.errors import ConfigError
 from daemon.places import user_home
+from daemon.redact import count_secrets, has_ordinary_password
 from daemon.store.offline import Server
 from daemon.values import dataclass
 
@@ -44,6 +46,10 @@ class Upkeep:
     """How many files the process may hold open."""
     targets: tuple[tuple[str, str, str], ...] = ()
     """Name, kind and fault of each."""
+    secrets: Mapping[str, int] = field(default_factory=dict)
+    """How many passwords and tokens are in the addresses of the config, by kind."""
+    words_as_passwords: tuple[str, ...] = ()
+    """The targets whose password is an ordinary word."""
     verdict: str = "ok"
     """What SQLite says of the database; empty if it was not asked."""
     server: Server | str | None = None
@@ -60,6 +66,7 @@ def look(config: Config | None, state: Path, env: Mapping[str, str], *, root: Pa
     ]
     unit, ours = next(((path, mine) for path, mine in places if path.is_file()), (None, False))
     found = re.search(r'^ExecStart=("[^"]+"|\S+)', unit.read_text("utf-8", "replace"), re.MULTILINE) if unit else None
+    urls = _target_urls(config, env) if config else {}
     command = found[1].strip('"').replace("%h", str(home)) if found else ""
     user = env.get("USER") or home.name
     return Upkeep(
@@ -72,6 +79,8 @@ def look(config: Config | None, state: Path, env: Mapping[str, str], *, root: Pa
         user=user,
         open_files=_most_open_files(),
         targets=tuple(_targets(config, env)) if config else (),
+        secrets=count_secrets([*urls.values(), *(config.addresses() if config else ())]),
+        words_as_passwords=tuple(name for name, url in urls.items() if has_ordinary_password(url)),
         verdict=_verdict(state / "agentd.db"),
         server=server.look(config, env),
     )
@@ -94,6 +103,16 @@ def _targets(config: Config, env: Mapping[str, str]) -> Iterator[tuple[str, str,
         except ConfigError as error:
             fault = "; ".join(str(each) for each in error.faults)
         yield name, target.kind, fault
+
+
+def _target_urls(config: Config, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the addresses of the targets that have one here, by name."""
+    urls = {}
+    for name in sorted(config.targets):
+        with suppress(ConfigError):  # `_targets` names what is missing
+            if url := config.target_url(name, env):
+                urls[name] = url.get_secret_value()
+    return urls
 
 
 def _apprise_fault(url: str) -> str:
@@ -140,6 +159,12 @@ def rows(found: Upkeep) -> Iterator[tuple[str, str, str, str]]:
             yield f"target {name}", "fail", f"{kind}: {fault}", fix
         else:
             yield f"target {name}", "ok", kind, ""
+    if found.secrets:
+        counts = [f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in sorted(found.secrets.items())]
+        yield "secrets", "ok", f"kept out of reports, from addresses: {', '.join(counts)}", ""
+    for name in found.words_as_passwords:
+        problem = f"the password of target {name} is an ordinary word, or too short to be kept out of reports"
+        yield f"secret {name}", "warn", problem, "choose one of 12 characters or more with digits or signs"
 
 
 def _service(found: Upkeep) -> Iterator[tuple[str, str, str, str]]:

@@ -11,7 +11,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AwareDatetime, BeforeValidator, Field, PlainSerializer
+from pydantic import (
+    AwareDatetime,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from daemon import crontab, watching
 from daemon.config import Dollars, Name, Zone
@@ -262,7 +269,7 @@ class Dedupe(Table):
     """What no run has found for so long is forgotten, and would be new again."""
 
 
-End = Literal["succeeded", "failed", "timed_out", "cancelled", "interrupted"]
+End = Literal["succeeded", "failed", "timed_out", "cancelled", "interrupted", "waiting"]
 
 
 class Deliver(Table):
@@ -272,8 +279,16 @@ class Deliver(Table):
     """`file`, `log`, `desktop`, or the name of one of config.toml's [targets]."""
     path: Name | None = None
     """Of `file` and targets of that kind: relative to the workspace, with {routine}, {run} and {slot:%Y-%m-%d}."""
-    on: Items[End] = ("succeeded", "failed", "timed_out", "interrupted")
-    """At which ends."""
+    on: Items[End] = ("succeeded", "failed", "timed_out", "interrupted", "waiting")
+    """At which ends. `waiting` is none: the run has to be approved, and the question goes there, but to no file."""
+
+    @model_serializer(mode="wrap")
+    def _serialize(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `on` out where it is the default: a worker that does not know `waiting` yet has to read this too."""
+        fields: dict[str, Any] = handler(self)
+        if self.on == type(self).model_fields["on"].default:
+            fields.pop("on", None)
+        return fields
 
 
 class Origin(Table):

@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
 from daemon.errors import Refused
-from daemon.models import Approval, ApprovalStatus, Petition, Run, Status
+from daemon.models import Approval, ApprovalStatus, Petition, Run, Status, WaitingNotice, new_id
 from daemon.store.asking import approvals_in, ask, find_approval, settle
+from daemon.store.incidents import tell_of_waiting
 from daemon.store.rows import KEEP_FACT, moment, moment_or_none, stamp
 from daemon.store.runs import Runs, leave
 
@@ -23,18 +24,38 @@ _REMEMBERED = "approvals.remembered"  # queue.sql tells everybody of it
 class Approvals(Runs):
     """Runs, and what they wait for."""
 
-    async def park(self, run: Run, petitions: Sequence[Petition], *, patience: timedelta, detail: str) -> Run:
+    async def park(
+        self,
+        run: Run,
+        petitions: Sequence[Petition],
+        *,
+        patience: timedelta,
+        detail: str,
+        notice: WaitingNotice | None = None,
+    ) -> Run:
         """Let go of a running run until a person has answered, in one durable commit. Fenced.
 
-        What was asked already stays asked, with its id and its time. A run that was answered in between is queued.
+        What was asked already stays asked, with its id and its time, and nobody is told of it again. Of what is asked
+        for the first time people are told by `notice`, in this commit. A run that was answered in between is queued.
         """
         now = self._clock()
+        ids = [id_ for id_, _ in notice.questions] if notice else [new_id() for _ in petitions]
 
         def work(connection: sqlite3.Connection) -> Run:
-            answered = [ask(connection, run, each, now, patience) for each in petitions]
-            status = Status.QUEUED if any(answered) else Status.WAITING
-            parked = run.to(status, not_before=None, detail=None if any(answered) else detail)
-            return leave(connection, parked, None, suspended=True, forgiven=True)
+            states = [
+                ask(connection, run, petition, now, patience, id_) for petition, id_ in zip(petitions, ids, strict=True)
+            ]
+            answered = "answered" in states
+            parked = run.to(
+                Status.QUEUED if answered else Status.WAITING, not_before=None, detail=None if answered else detail
+            )
+            parked = leave(connection, parked, None, suspended=True, forgiven=True)
+            if notice and "asked" in states:
+                questions = [
+                    question for question, state in zip(notice.questions, states, strict=True) if state == "asked"
+                ]
+                tell_of_waiting(connection, run, notice, questions, detail, now, self.alerting)
+            return parked
 
         parked = await self._db.write(work, durable=True)
         self._let_go(run)

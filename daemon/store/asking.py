@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import sqlite3
 from datetime import datetime, timedelta
+from typing import Literal
 
 from daemon.errors import NotFound, Refused
-from daemon.models import Approval, ApprovalStatus, Petition, Run, Taint, new_id
+from daemon.models import Approval, ApprovalStatus, Petition, Run, Taint
 from daemon.store import audit
+from daemon.store.incidents import close_waiting
 from daemon.store.rows import (
     AFTER_EVERY_ID,
     SHORTEST_PART,
@@ -43,26 +45,28 @@ def drop_open(connection: sqlite3.Connection, run: str, now: int) -> None:
     settle(connection, "status IN ('pending', 'approved') AND run_id = ?", (run,), _A.VOID, now, "")
 
 
-def ask(connection: sqlite3.Connection, run: Run, asked: Petition, now: datetime, patience: timedelta) -> bool:
-    """Write a question down unless it stands there already; tell whether it has been answered meanwhile."""
+def ask(
+    connection: sqlite3.Connection, run: Run, asked: Petition, now: datetime, patience: timedelta, id_: str
+) -> Literal["asked", "pending", "answered"]:
+    """Write a question down under an id unless it stands there already, pending or answered meanwhile."""
     place = (run.id, asked.call_id)
     rows = connection.execute(
         "SELECT status FROM approval WHERE run_id = ? AND call_id = ? AND digest = ? ORDER BY id DESC LIMIT 1",
         (*place, asked.digest),
     ).fetchone()
     if rows and rows[0] == _A.PENDING:
-        return False
+        return "pending"
     if rows and rows[0] in (_A.APPROVED, _A.REJECTED, _A.EXPIRED):
-        return True
+        return "answered"
     before = "status IN ('pending', 'approved') AND run_id = ? AND call_id = ?"
     settle(connection, before, place, _A.VOID, stamp(now), "")
     row = (
-        new_id(), run.id, run.routine, asked.call_id, asked.tool, deflate(encode(asked.request)), asked.digest,
+        id_, run.id, run.routine, asked.call_id, asked.tool, deflate(encode(asked.request)), asked.digest,
         clean(asked.rule), clean(asked.reason), asked.taint, _A.PENDING, stamp(now), stamp(now + patience), None, "",
     )  # fmt: skip
     connection.execute(f"INSERT INTO approval ({_COLUMNS}) VALUES ({', '.join('?' * len(row))})", row)
     _note(connection, "asked", _approval_of(row), stamp(now), "")
-    return False
+    return "asked"
 
 
 def settle(
@@ -80,6 +84,7 @@ def settle(
     if not runs:
         return [], []
     marks = ", ".join("?" * len(runs))
+    close_waiting(connection, {each.routine for each in answered}, runs, now)
     connection.execute(
         "UPDATE run SET status = 'queued', detail = NULL, not_before = NULL, fence = fence + 1"
         f" WHERE status = 'waiting' AND id IN ({marks})",

@@ -8,6 +8,7 @@ Functions of a connection, to be handed to the writer.
 # ruff: noqa: S608  what is put into statements are marks; values are bound
 from __future__ import annotations
 
+import json
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 from daemon.models import Status, StepKind
 from daemon.store import texts
+from daemon.store.incidents import WAITING
 from daemon.store.rows import deflate, encode, stamp
 
 # Where definitions go whose last run was forgotten: a hash that no definition has.
@@ -146,6 +148,10 @@ def bury(connection: sqlite3.Connection, run: str, now: datetime) -> str:
     connection.execute(
         "UPDATE outbox SET status = 'suppressed', next_at = NULL, error = ? WHERE run_id = ? AND status = 'pending'",
         (words, run),
+    )
+    connection.execute(  # what a person was asked stands there word for word
+        "UPDATE outbox SET options = ? WHERE run_id = ? AND options LIKE ?",
+        (json.dumps({"notice": WAITING, "title": words, "text": words}), run, f'{{"notice":"{WAITING}"%'),
     )
     return digest
 

@@ -7,6 +7,10 @@ told once. The same failure soon after is the same incident again: its row is op
 that is decided in the transaction that ends the run, so that no crash alerts twice or never.
 
 A target that takes nothing is an incident too; its alert goes to the other places that `[incidents] to` names.
+
+A run that waits for a person is an incident of its routine's approvals while a question is open. Each new question goes
+once to each target of its notice: the routine's own that want it, and those of `[incidents] to` besides. There is
+no reminder, and nobody is told when it is over: who answered knows.
 """
 
 # ruff: noqa: S608  what is put into statements are constants of this room; values are bound
@@ -15,11 +19,11 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from daemon.errors import NotFound
-from daemon.models import DeliveryStatus, Incident, Json, Run, Status
+from daemon.models import DeliveryStatus, Incident, Json, Run, Status, WaitingNotice
 from daemon.store.part import Part
 from daemon.store.rows import Row, clean, moment, moment_or_none, stamp
 from daemon.store.streaks import BY_HAND, FAILURES
@@ -131,6 +135,61 @@ class Incidents(Part):
         """Return the places for alerts that are not broken themselves."""
         broken = {row[0] for row in connection.execute("SELECT subject FROM incident WHERE closed IS NULL")}
         return [name for name in self.alerting.to if f"target {name}" not in broken]
+
+
+WAITING = "approval.asked"
+"""What the notices are that tell of a run that waits; in a webhook their `type`."""
+
+
+def waiting_subject(routine: str) -> str:
+    """Return the subject of the incident that a run of this routine waits for a person."""
+    return f"approval for {routine}"
+
+
+def tell_of_waiting(
+    connection: sqlite3.Connection,
+    run: Run,
+    notice: WaitingNotice,
+    questions: Sequence[tuple[str, str]],
+    detail: str,
+    now: datetime,
+    alerting: Alerting,
+) -> None:
+    """Open the incident of a run that waits and put its questions into the outbox, in the transaction that parks it."""
+    subject = waiting_subject(run.routine)
+    incident, _ = _happened(connection, subject, detail, run, now, alerting, cause="waits for a person")
+    connection.execute("UPDATE incident SET told = ? WHERE id = ?", (stamp(now), incident.id))
+    text = "\n\n".join([notice.head, *(text for _, text in questions)])
+    options: Json = {
+        "notice": WAITING,
+        "title": clean(notice.title),
+        "text": clean(text),
+        "cleaned": True,
+        "approvals": [id_ for id_, _ in questions],
+    }
+    for target in notice.targets:
+        connection.execute(
+            "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at)"
+            " VALUES (?, ?, ?, 'UTC', 'pending', ?, ?)",
+            (run.id, target, json.dumps(options, separators=(",", ":")), stamp(now), stamp(now)),
+        )
+
+
+def close_waiting(connection: sqlite3.Connection, routines: Collection[str], runs: Sequence[str], now: int) -> None:
+    """End what tells of questions once none is open: the incidents of these routines, unsent notices of these runs."""
+    for routine in routines:
+        connection.execute(
+            "UPDATE incident SET closed = ? WHERE subject = ? AND closed IS NULL AND NOT EXISTS"
+            " (SELECT 1 FROM approval WHERE status = 'pending' AND routine = ?)",
+            (now, waiting_subject(routine), routine),
+        )
+    for run in runs:
+        connection.execute(
+            "UPDATE outbox SET status = 'suppressed', next_at = NULL, error = 'nothing is asked any more'"
+            " WHERE run_id = ? AND status = 'pending' AND options LIKE ? AND NOT EXISTS"
+            " (SELECT 1 FROM approval WHERE status = 'pending' AND run_id = ?)",
+            (run, f'{{"notice":"{WAITING}"%', run),
+        )
 
 
 Wanted = tuple[str, Json, DeliveryStatus, str | None]

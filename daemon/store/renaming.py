@@ -6,6 +6,7 @@ from __future__ import annotations
 import sqlite3
 
 from daemon.errors import Refused
+from daemon.store.incidents import waiting_subject
 from daemon.store.part import Part
 
 # Not the audit, which proves that none of its rows was changed, and not what is remembered of runs: there the name is
@@ -27,9 +28,8 @@ class Renaming(Part):
             connection.execute("UPDATE routine SET name = ? WHERE name = ?", (new, old))
             for table in TABLES:
                 connection.execute(f"UPDATE {table} SET routine = ? WHERE routine = ?", (new, old))
-            connection.execute(
-                "UPDATE incident SET subject = ? WHERE subject = ?", (f"routine {new}", f"routine {old}")
-            )
+            subjects = [(f"routine {new}", f"routine {old}"), (waiting_subject(new), waiting_subject(old))]
+            connection.executemany("UPDATE incident SET subject = ? WHERE subject = ?", subjects)
             for fact in FACTS:
                 connection.execute("UPDATE meta SET key = ? WHERE key = ?", (f"{fact}:{new}", f"{fact}:{old}"))
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from daemon.agent import Agent, Hands, Limits, Persona, PromptContext
-from daemon.approvals import Approvals, Remembered
+from daemon.approvals import Approvals, CallDescriber, Remembered
 from daemon.approvals.desk import Desk
+from daemon.approvals.notice import waiting_notice
 from daemon.events import Events
 from daemon.functions import FunctionRegistry, ToolExecutor
-from daemon.models import ApprovalStatus, Run, Status, ToolContext, Usage
+from daemon.models import ApprovalStatus, Run, Status, ToolContext, Usage, WaitingNotice
 from daemon.policy import Policy
 from daemon.providers import create_provider
 from daemon.routines import Routine
@@ -79,6 +80,7 @@ class House:
 
     def __init__(self, folder: Path, journal: Journal, clock: Clock, replies: Any = ()) -> None:
         self.workspace, self.state, self.clock, self.journal = folder / "ws", folder, clock, journal
+        self.scripts = folder / "scripts"
         self.workspace.mkdir(exist_ok=True)
         self.events, self.owner, self.zone = Events(), "test", "UTC"
         self.sent: list[str] = []
@@ -105,7 +107,7 @@ class House:
         self.timer = Timer()
         self.approvals = Approvals(
             journal,
-            lambda: self.policy,
+            CallDescriber(lambda: self.policy, lambda: self.scripts),
             Remembered(folder / "approvals.toml"),
             submit=self.submit,
             clock=clock,
@@ -137,6 +139,10 @@ class House:
     def wake_approvals(self) -> None:
         self.approvals.wake()
 
+    def waiting_notice(self, run: Run, routine: Routine, petitions: Any, until: datetime) -> WaitingNotice:
+        targets = [*(place.to for place in routine.deliver if "waiting" in place.on), *self.journal.alerting.to]
+        return waiting_notice(run, petitions, targets, until=until, redact=self.redact)
+
     async def routine_of(self, run: Run) -> Routine:
         return self.routine
 
@@ -144,7 +150,8 @@ class House:
         return ToolContext(run=run.id, routine=run.routine, workspace=self.workspace)
 
     def desk(self, run: Run) -> Desk:
-        return Desk(run, self.journal, lambda: self.policy, self.approvals.remembered, now=self.now)
+        approvals = self.approvals
+        return Desk(run, self.journal, lambda: self.policy, approvals.calls, approvals.remembered, now=self.now)
 
     def hands_for(self, run: Run, routine: Routine) -> Hands:
         return Hands(

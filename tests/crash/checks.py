@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -11,6 +12,9 @@ from daemon.models import Run, Status
 from daemon.store.rows import STEP, decode, seal_of
 from daemon.store.texts import apart, references, whole
 from tests.crash.world import AGAIN, ONCE, REFUSED, SUBAGENT, World
+
+QUESTION = """options LIKE '{"notice":"approval.asked"%'"""
+"""Of a row of the outbox: it asks people to approve a call, and is no report."""
 
 Call: TypeAlias = tuple[str, str]
 """The run and the place of a call."""
@@ -36,7 +40,9 @@ def outcome(world: World, run: Run) -> Outcome:
         report=run.report,
         silent=run.silent,
         slots=world.look("SELECT outcome, reason, event IS NULL, count FROM slot ORDER BY run_id"),
-        deliveries=world.look("SELECT target, status FROM outbox WHERE run_id = ? ORDER BY target", run.id),
+        deliveries=world.look(
+            f"SELECT target, status FROM outbox WHERE run_id = ? AND NOT {QUESTION} ORDER BY target", run.id
+        ),
         approvals=world.look("SELECT status, count(*) FROM approval GROUP BY status"),
         remembered=world.look("SELECT category, count(*) FROM memory_item GROUP BY category"),
     )
@@ -59,6 +65,7 @@ def check(world: World, run: Run, expected: Outcome, *, deaths: int, interrupted
     _check_journal(world)
     _check_words(world, run)
     _check_reports(world, expected, deaths)
+    _check_questions(world, deaths)
 
 
 def _check_calls(world: World, run: Run, deaths: int, under_way: set[Call] | None) -> None:
@@ -149,3 +156,14 @@ def _check_reports(world: World, expected: Outcome, deaths: int) -> None:
     assert max(sent.values(), default=0) <= 1 + deaths
     if expected.report:
         assert all(expected.report in text for _, _, text in sent)
+
+
+def _check_questions(world: World, deaths: int) -> None:
+    """People were told of each question, once in each place, and nothing tells of it as open any more."""
+    told: Counter[tuple[str, str]] = Counter()
+    for target, options in world.look(f"SELECT target, options FROM outbox WHERE {QUESTION}"):
+        told.update((id_, target) for id_ in json.loads(options)["approvals"])
+    asked = [id_ for (id_,) in world.look("SELECT id FROM approval")]
+    assert told == Counter((id_, target) for id_ in asked for target in ("alpha", "beta"))
+    assert max(Counter(world.questions).values(), default=0) <= 1 + deaths
+    assert world.look("SELECT count(*) FROM incident WHERE closed IS NULL AND subject LIKE 'approval %'") == [(0,)]

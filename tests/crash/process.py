@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from daemon.approvals import Approvals, Remembered
+from daemon.approvals import Approvals, CallDescriber, Remembered
 from daemon.config import load_config
 from daemon.delegation import Delegation
 from daemon.delivery import Outbox
@@ -167,7 +167,7 @@ class Process:
         self.executor = LocalExecutor(self._live, max_concurrent=4, clock=self.clock.now, timer=SleepTimer(self.clock))
         self.approvals = Approvals(
             self.journal,
-            lambda: self.policy,
+            CallDescriber(lambda: self.policy, lambda: world.folder / "scripts"),
             Remembered(world.folder / "approvals.toml"),
             submit=self.executor.submit,
             clock=self.clock,

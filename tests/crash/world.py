@@ -82,6 +82,8 @@ class World:
     script: Script
     started: Counter[int] = field(default_factory=Counter)
     sent: list[tuple[int, str, str]] = field(default_factory=list)
+    questions: list[tuple[int, str]] = field(default_factory=list)
+    """The delivery and the target of each message that asked people to approve a call."""
     faulted: Counter[int] = field(default_factory=Counter)
     wanted: list[str] = field(default_factory=list)
     """What people have wanted of the run."""
@@ -271,7 +273,10 @@ class Channel:
         self._world, self._target = world, target
 
     async def send(self, delivery: Any) -> Receipt:
-        self._world.sent.append((delivery.id, self._target, delivery.report.text))
+        if delivery.kind == "question":
+            self._world.questions.append((delivery.id, self._target))
+        else:
+            self._world.sent.append((delivery.id, self._target, delivery.report.text))
         return Receipt(detail=f"{self._target} has it")
 
 

@@ -1,0 +1,163 @@
+"""A run that waits for a person tells people: by the routine's own deliveries, once, and by an incident."""
+
+import asyncio
+import json
+
+import pytest
+
+from tests.delivery.receivers import Mailbox, Receiver
+from tests.test_approved_calls import results_of
+
+POLICY = """
+version = 1
+[[rule]]
+tool = "shell"
+argv = ["echo"]
+effect = "allow"
+[[rule]]
+tool = "shell"
+argv = ["tee", "-a"]
+effect = "ask"
+reason = "it is appended to for good"
+"""
+CONFIG = """
+[targets.hook]
+kind = "webhook"
+url = "HOOK"
+[targets.mail]
+kind = "apprise"
+url = "MAIL"
+[targets.reports]
+kind = "file"
+path = "reports/named.md"
+[incidents]
+to = ["hook", "alerts"]
+[targets.alerts]
+kind = "webhook"
+url = "ALERTS"
+[providers.s]
+kind = "scripted"
+replies = [{ text = "", tool_calls = [{ name = "shell", arguments = { command = "echo once | tee -a effects.txt" } }] },
+    "Done."]
+"""
+ROUTINE = """
+[run]
+mode = "agent"
+provider = "s"
+prompt = "Work."
+tools = ["shell"]
+[[deliver]]
+to = "hook"
+MORE
+[[deliver]]
+to = "mail"
+MORE
+[[deliver]]
+to = "file"
+path = "reports/latest.md"
+[[deliver]]
+to = "reports"
+[[deliver]]
+to = "log"
+"""
+
+
+class Places:
+    """The places a report may go to, on real sockets."""
+
+    def __init__(self, hook, alerts, box):
+        self.hook, self.alerts, self.box = hook, alerts, box
+
+    def furnish(self, home, more=""):
+        config = CONFIG.replace("HOOK", self.hook.url).replace("ALERTS", self.alerts.url).replace("MAIL", self.box.url)
+        home.write("config.toml", config)
+        home.write("policy.toml", POLICY)
+        home.routine("work", ROUTINE.replace("MORE", more))
+
+
+@pytest.fixture
+async def places():
+    async with Receiver().open() as hook, Receiver().open() as alerts, Mailbox().open() as box:
+        yield Places(hook, alerts, box)
+
+
+def posted(receiver):
+    """Return the type and the data of each message that a webhook got."""
+    messages = [json.loads(post.body) for post in receiver.posts]
+    return [(message["type"], message["data"]) for message in messages]
+
+
+async def test_the_question_goes_to_people_and_then_the_report(home, places):
+    places.furnish(home)
+    await home.start()
+    assert (await home.agentctl("run", "work")).code == 8
+    (asked,) = (await home.agentctl("approvals", "--json")).json["items"]
+    for target in ("hook", "mail", "log", "alerts"):
+        await home.logged("delivery.arrived", run=asked["run"], target=target)
+    ((kind, question),) = posted(places.hook)
+    assert (kind, question["run"], question["routine"]) == ("approval.asked", asked["run"], "work")
+    for words in (
+        "work on ", "echo once | tee -a effects.txt", "rule 2", "it is appended to for good", "Without an answer by",
+        f"agentctl approve {asked['id']}", f"agentctl reject {asked['id']}",
+    ):  # fmt: skip
+        assert words in question["title"] + question["report"], words
+    assert posted(places.alerts) == [
+        ("approval.asked", {**question, "delivery": posted(places.alerts)[0][1]["delivery"]})
+    ]
+    (mail,) = places.box.mails
+    assert "waits for your approval" in mail["subject"]
+    assert f"agentctl approve {asked['id']}" in mail.get_body(("plain",)).get_content()
+    assert not (home.workspace / "reports").exists(), "a question is no report"
+    (incident,) = (await home.agentctl("incidents", "--json")).json["items"]
+    assert (incident["subject"], incident["run"]) == ("approval for work", asked["run"])
+    assert "approval for work" in (await home.agentctl("status")).out
+    listed = await home.agentctl("deliveries", "--json")
+    assert {each["kind"] for each in listed.json["items"]} == {"question"}
+    assert "question: " in (await home.agentctl("deliveries")).out
+
+    assert (await home.agentctl("approve", asked["id"])).code == 0
+    assert (await home.until(asked["run"], "run_ended"))["report"] == "Done."
+    for target in ("hook", "mail", "file", "reports"):
+        await home.logged("delivery.arrived", run=asked["run"], target=target, times=1 + (target in ("hook", "mail")))
+    assert [kind for kind, _ in posted(places.hook)] == ["approval.asked", "run.succeeded"]
+    assert len(places.box.mails) == 2
+    assert len(places.alerts.posts) == 1
+    assert "Done." in (home.workspace / "reports" / "latest.md").read_text()
+    assert (await home.agentctl("incidents", "--json")).json["items"] == []
+    assert (await results_of(home, asked["run"]))["shell"]["ok"]
+
+
+async def test_who_wants_no_question_gets_none_and_the_incident_is_told_all_the_same(home, places):
+    places.furnish(home, 'on = ["succeeded", "failed"]')
+    await home.start()
+    assert (await home.agentctl("run", "work")).code == 8
+    (run,) = (await home.agentctl("runs", "--json")).json["items"]
+    for target in ("hook", "alerts", "log"):
+        await home.logged("delivery.arrived", run=run["id"], target=target)
+    listed = (await home.agentctl("deliveries", "--json")).json["items"]
+    assert sorted(each["target"] for each in listed) == ["alerts", "hook", "log"], "hook stands in [incidents] to"
+    assert (await home.agentctl("cancel", run["id"])).code == 0
+    assert (await home.agentctl("rehearse", "work")).code == 0
+    assert len((await home.agentctl("deliveries", "--json")).json["items"]) == 3, "a rehearsal tells nobody"
+    assert (await home.agentctl("incidents", "--json")).json["items"] == []
+
+
+async def test_a_question_survives_kill_9_and_arrives_once(home, places):
+    places.hook.plan[:] = [None]  # the first attempt hangs, so nothing is known of it when the daemon dies
+    places.furnish(home)
+    await home.start()
+    assert (await home.agentctl("run", "work")).code == 8
+    async with asyncio.timeout(30):
+        while not places.hook.posts:
+            await asyncio.sleep(0.05)
+    await home.kill()
+    await home.start()
+    await home.logged("delivery.arrived", target="hook")
+    await home.logged("delivery.arrived", target="mail")
+    assert len({post.headers["webhook-id"] for post in places.hook.posts}) == 1, "a receiver knows the second by its id"
+    listed = (await home.agentctl("deliveries", "--json")).json["items"]
+    assert sorted(each["target"] for each in listed) == ["alerts", "hook", "log", "mail"]
+    (asked,) = (await home.agentctl("approvals", "--json")).json["items"]
+    assert (await home.agentctl("reject", asked["id"])).code == 0
+    assert (await home.until(asked["run"], "run_ended"))["report"] == "Done."
+    assert (await home.agentctl("incidents", "--json")).json["items"] == []
