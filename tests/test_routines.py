@@ -421,9 +421,9 @@ def test_a_routine_without_trigger_runs_by_hand_only(load: Any) -> None:
     assert load('[run]\nprompt = "x"').trigger == Definition().trigger
 
 
-def test_silence_about_delivery_means_every_end_but_a_cancel() -> None:
+def test_silence_about_delivery_means_every_end_but_a_cancel_and_every_question() -> None:
     ends = {str(status) for status in Status if status.ended}
-    assert set(Deliver(to="log").on) == ends - {"skipped", "cancelled"}
+    assert set(Deliver(to="log").on) == ends - {"skipped", "cancelled"} | {"waiting"}
 
 
 def test_the_channels_that_a_routine_may_name_are_those_that_deliver() -> None:

@@ -16,6 +16,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     PlainSerializer,
+    SerializationInfo,
     SerializerFunctionWrapHandler,
     model_serializer,
 )
@@ -269,6 +270,9 @@ class Dedupe(Table):
     """What no run has found for so long is forgotten, and would be new again."""
 
 
+# The context of pydantic in which a definition is written into a run's row.
+KEPT_BY_RUN = "kept by a run"
+
 End = Literal["succeeded", "failed", "timed_out", "cancelled", "interrupted", "waiting"]
 
 
@@ -283,10 +287,10 @@ class Deliver(Table):
     """At which ends. `waiting` is none: the run has to be approved, and the question goes there, but to no file."""
 
     @model_serializer(mode="wrap")
-    def _serialize(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `on` out where it is the default: a worker that does not know `waiting` yet has to read this too."""
+    def _serialize(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        """Leave a default `on` out of what a run keeps: an older worker, which knows no `waiting`, reads that too."""
         fields: dict[str, Any] = handler(self)
-        if self.on == type(self).model_fields["on"].default:
+        if info.context == KEPT_BY_RUN and self.on == type(self).model_fields["on"].default:
             fields.pop("on", None)
         return fields
 
@@ -352,7 +356,8 @@ class Routine(Definition):
 
     def dump(self) -> str:
         """Return the definition as JSON, defaults included: a run keeps what it started with."""
-        return self.model_dump_json(exclude_none=True)  # keys stay in their order: that of the sections counts
+        # keys stay in their order: that of the sections counts
+        return self.model_dump_json(exclude_none=True, context=KEPT_BY_RUN)
 
     @classmethod
     def restore(cls, text: str) -> Self:

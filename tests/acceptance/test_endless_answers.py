@@ -52,7 +52,7 @@ async def test_an_answer_without_end_fails_its_run_alone(home: Home, kind: str, 
         await home.until(greedy, "run_ended")
         run = (await home.agentctl("inspect", greedy, "--json")).json
         assert run["status"] == "failed"
-        assert "[providers.flood] max_answer_mb" in run["detail"]
+        assert "raise max_answer_mb of [providers.flood]" in run["detail"]
         assert flood.requests == 1, "an answer over the bound is not asked for again"
         assert peak_memory(home.process.pid) < 200 * MEGABYTE
         modest = await home.agentctl("run", "modest")

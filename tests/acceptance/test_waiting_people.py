@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from tests.acceptance.test_approved_calls import results_of
 from tests.delivery.receivers import Mailbox, Receiver
-from tests.test_approved_calls import results_of
 
 POLICY = """
 version = 1

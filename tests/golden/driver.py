@@ -597,7 +597,10 @@ def _hear_ctrl_c() -> None:
 def _waits_for_an_answer(pid: int) -> bool:
     """Tell whether a process has a socket and sleeps: it has sent its request, as nothing before that can block."""
     process = Path(f"/proc/{pid}")
-    sockets = [link for link in process.joinpath("fd").iterdir() if str(link.readlink()).startswith("socket:")]
+    sockets = []
+    for link in process.joinpath("fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            sockets += [link] if str(link.readlink()).startswith("socket:") else []
     return bool(sockets) and process.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from daemon.http_body import BodyDamaged
 from daemon.providers.direct import BrokenOff, Direct, Form, Unreachable, address_of, form_of
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -164,7 +165,7 @@ async def test_what_a_server_packed_unasked_is_unpacked(
 
 async def test_what_says_it_is_packed_and_is_not_is_an_error(way: Direct) -> None:
     async with server(OK.replace(b"200 OK", b"200 OK\r\ncontent-encoding: gzip")) as (url, _):
-        with pytest.raises(BrokenOff, match="unpacked"):
+        with pytest.raises(BodyDamaged, match="unpacked"):
             await get(way, url)
 
 

@@ -44,7 +44,7 @@ async def facts_of(box: Installation, waiting: dict[str, Any]) -> dict[str, Any]
             if row["name"] not in names
         },
         "deliveries": [row for row in await pages(box, "deliveries") if row["run"] in {run["id"] for run in runs}],
-        "incidents": await pages(box, "incidents", "--all"),
+        "incidents": [row for row in await pages(box, "incidents", "--all") if _is_old(row["opened"])],
         "approvals": [row for row in await pages(box, "approvals", "--all") if row["run"] not in moving],
         "remembered": (await box.json("approvals", "--remembered"))["items"],
         "quarantine": await pages(box, "quarantine"),
