@@ -169,9 +169,9 @@ def tell_of_waiting(
     }
     for target in notice.targets:
         connection.execute(
-            "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at)"
-            " VALUES (?, ?, ?, 'UTC', 'pending', ?, ?)",
-            (run.id, target, json.dumps(options, separators=(",", ":")), stamp(now), stamp(now)),
+            "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since)"
+            " VALUES (?, ?, ?, 'UTC', 'pending', ?, ?, ?)",
+            (run.id, target, json.dumps(options, separators=(",", ":")), *[stamp(now)] * 3),
         )
 
 

@@ -53,6 +53,16 @@ async def test_a_question_that_expires_or_whose_run_is_cancelled_ends_its_incide
     assert await journal.incidents() == []
 
 
+async def test_a_question_put_while_the_clock_was_ahead_is_told_as_soon_as_it_is_set_right(house, journal, clock):
+    clock.turn(hours=5)
+    run = await telling(house(turn(write()), "Done.")).live()
+    clock.turn(hours=-5)
+    assert await journal.due_deliveries(clock.now()) == []
+    await journal.move_waits()
+    (question,) = await journal.due_deliveries(clock.now())
+    assert (question.run, question.kind) == (run.id, "question")
+
+
 async def test_a_routine_may_leave_it_to_the_incident(house, journal):
     here = telling(house(turn(write()), "Done."), on=["succeeded"])
     run = await here.live()
