@@ -283,10 +283,8 @@ def serve(options: Options) -> int:
 
         from daemon import life
         from daemon.app import App
-        from daemon.store.library import count_no_memory
     from daemon.banner import banner
 
-    count_no_memory()
     _raise_descriptor_limit()
 
     async def announce(app: App) -> None:
@@ -325,10 +323,8 @@ def worker(options: Options) -> int:
 
         from daemon import life
         from daemon.app import App
-        from daemon.store.library import count_no_memory
     from daemon.errors import Fault
 
-    count_no_memory()
     _raise_descriptor_limit()
     place = _place(options, console=True)
     if place.config.executor.kind == "local":

@@ -132,10 +132,8 @@ async def opened(config: str, clock: Calendar) -> AsyncIterator[Any]:
     from daemon.places import socket_in
     from daemon.redact import Secrets
     from daemon.routines import load_folder
-    from daemon.store.library import count_no_memory
 
     sys.setswitchinterval(SWITCH_INTERVAL)  # as `serve` does
-    count_no_memory()  # so does it
     state = Path(config).parent / "state"
     place = Place(
         config=load_config(Path(config)),
