@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
 import sys
@@ -16,14 +17,9 @@ from daemon.imports import frugal
 from daemon.places import OVERLAY, find_config, find_socket, find_state, looked_at, socket_in, user_home
 
 if TYPE_CHECKING:
-    import argparse
-    from argparse import Namespace
-
     from daemon.app import App, Place
     from daemon.config import Config
     from daemon.control.parser import Parser
-else:
-    from types import SimpleNamespace as Namespace  # all that argparse asks of one
 
 # Seconds that a thread which computes (recall, the journal) may keep the loop waiting: Python's own 5 ms are a stall.
 SWITCH_INTERVAL = 0.001
@@ -68,37 +64,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-class Options(Namespace):
+class Options(argparse.Namespace):
     """What the command line said."""
 
 
 def _options(words: Sequence[str]) -> Options:
     """Read the command line; whoever makes a mistake in it is told, and the process ends."""
-    if plain := _plain(words):
-        return plain
     words, rest = _apart(words)
     return _parser().parse_args(words, Options(rest=rest))
-
-
-def _plain(words: Sequence[str]) -> Options | None:
-    """Read what a daemon is started with, or `once`, where it is nothing out of the ordinary; None for all else.
-
-    To import argparse and tell it all our verbs takes as long as twenty other modules (6 ms).
-    """
-    options, left = Options(config=None, state=None, verb=serve, rest=()), list(words)
-    while left:
-        word = left.pop(0)
-        if word == "once" and options.verb is serve:
-            options.verb, place = once, "routine"
-        elif word in ("--config", "--state"):
-            place = word[2:]
-        else:
-            return None
-        value = left.pop(0) if left else "-"
-        if not value or value.startswith("-"):
-            return None
-        setattr(options, place, value if place == "routine" else Path(value))
-    return options
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -206,9 +179,7 @@ def _add_moves(verbs: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _add_places(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
-    from argparse import SUPPRESS
-
-    default = SUPPRESS if again else None  # a verb's parser must not reset what stood before the verb
+    default = argparse.SUPPRESS if again else None  # a verb's parser must not reset what stood before the verb
     parser.add_argument("--config", type=Path, default=default, metavar="FILE", help="the config file")
     parser.add_argument("--state", type=Path, default=default, metavar="DIR", help="where its own data is")
 

@@ -103,7 +103,7 @@ LATER = frozenset(
 # What a start does without: it serves runs, commands, other ways to start, or the network, and comes when one needs it.
 NOT_YET = frozenset(
     [
-        *("_hashlib", "_ssl", "argparse", "email.message", "email.parser", "html.entities", "urllib.request"),
+        *("_hashlib", "_ssl", "email.message", "email.parser", "html.entities", "urllib.request"),
         *("rich", "standardwebhooks", "uvicorn.main", "pydantic.networks", "pydantic.dataclasses"),
         *("daemon.agent", "daemon.control.public", "daemon.digest", "daemon.host", "daemon.injection", "daemon.mirror"),
         *("daemon.neutral", "daemon.rehearsals", "daemon.run", "daemon.traces", "daemon.upkeep"),
