@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import os
 import signal
@@ -64,7 +63,6 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         # what an earlier process left goes first: it has waited longest
         await app.executor.submit_all(await _left_over(app))
         await app.engine.start(loaded)
-        gc.freeze()  # to walk what stays holds the loop up 0.1 s for 10,000 routines; the start left 800 objects behind
         await app.webhooks.open(tasks)
         await server.ready()
         public = await _open_to_the_network(app, tasks)
@@ -233,8 +231,6 @@ async def _complete(app: App) -> None:
     """Read what only runs need, before an upgrade on disk can mix two versions in one process."""
     await asyncio.to_thread(import_the_rest)
     await asyncio.to_thread(app.registry.read)
-    gc.freeze()  # what there is by now stays: no need to look through it ever again
-    gc.enable()
 
 
 async def _know_meanings(app: App) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from daemon.config import Config
     from daemon.control.parser import Parser
 
-# Seconds that a thread which computes (recall, the journal) may keep the loop waiting: Python's own 5 ms are a stall.
-SWITCH_INTERVAL = 0.001
 EX_CONFIG = 78  # sysexits.h: something is wrong in a file; the unit does not restart on it
 EX_TEMPFAIL = 75  # another daemon has the state, or the database is away; later it may be otherwise
 # The first that fits; NotFound and Refused as agentctl ends.
@@ -246,9 +243,6 @@ def _raise_descriptor_limit() -> None:
 
 def serve(options: Options) -> int:
     """Start the daemon and stay until SIGTERM or Ctrl-C."""
-    # The start makes next to no garbage, and looking for it takes a tenth of the time.
-    gc.disable()
-    sys.setswitchinterval(SWITCH_INTERVAL)
     with frugal():
         import asyncio
 
@@ -279,16 +273,12 @@ def serve(options: Options) -> int:
         async with App.open(_place(options, console=True)) as app:
             await life.serve(app, announce)
 
-    try:
-        asyncio.run(live())
-    finally:
-        gc.enable()
+    asyncio.run(live())
     return 0
 
 
 def worker(options: Options) -> int:
     """Live runs that daemons start, until SIGTERM or Ctrl-C."""
-    sys.setswitchinterval(SWITCH_INTERVAL)
     with frugal():
         import asyncio
 

@@ -7,7 +7,6 @@ engine costs.
 from __future__ import annotations
 
 import asyncio
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable
@@ -42,13 +41,11 @@ async def firing(count: int, spread: bool, state: str) -> AsyncIterator[Round]:
     from daemon.clock import SystemClock
     from daemon.engine import RoutineEngine
     from daemon.log import configure
-    from daemon.main import SWITCH_INTERVAL
     from daemon.models import Run
     from daemon.redact import Secrets
     from daemon.routines import Loaded, Routine
     from daemon.store import Database, Journal
 
-    sys.setswitchinterval(SWITCH_INTERVAL)  # as `serve` does
     configure(level="info", console=False, file=Path(state) / "agentd.jsonl", secrets=Secrets())
     trigger = {"every": f"{_EVERY}s", "spread": f"{_EVERY}s" if spread else "0s", "catch_up": "none"}
     routines = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import random
 import signal
@@ -128,12 +127,10 @@ async def opened(config: str, clock: Calendar) -> AsyncIterator[Any]:
     """Open the daemon on this config, in this process, with its engine started."""
     from daemon.app import App, Place
     from daemon.config import load_config
-    from daemon.main import SWITCH_INTERVAL
     from daemon.places import socket_in
     from daemon.redact import Secrets
     from daemon.routines import load_folder
 
-    sys.setswitchinterval(SWITCH_INTERVAL)  # as `serve` does
     state = Path(config).parent / "state"
     place = Place(
         config=load_config(Path(config)),
@@ -146,7 +143,6 @@ async def opened(config: str, clock: Calendar) -> AsyncIterator[Any]:
     )
     async with App.open(place, clock=clock) as app:
         await app.engine.start(load_folder(place.config.routines_path))
-        gc.freeze()  # and so does it once all is read
         yield app
         await app.engine.stop()
 

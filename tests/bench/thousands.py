@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable
@@ -45,10 +44,7 @@ def _write(folder: Path, count: int) -> None:
 @asynccontextmanager
 async def loaded(folder: str) -> AsyncIterator[Round]:
     """Load a folder of routines in a thread, as the daemon does, and watch how long the loop has to wait for it."""
-    from daemon.main import SWITCH_INTERVAL
     from daemon.routines import load_folder
-
-    sys.setswitchinterval(SWITCH_INTERVAL)  # as `serve` does
 
     async def round_(count: int) -> dict[str, Any]:
         worst = 0.0
@@ -79,13 +75,11 @@ async def all_due(folder: str, state: str) -> AsyncIterator[Round]:
     from daemon.clock import SystemClock
     from daemon.engine import RoutineEngine
     from daemon.log import configure
-    from daemon.main import SWITCH_INTERVAL
     from daemon.models import Run
     from daemon.redact import Secrets
     from daemon.routines import load_folder
     from daemon.store import Database, Journal
 
-    sys.setswitchinterval(SWITCH_INTERVAL)  # as `serve` does
     configure(level="info", console=False, file=Path(state) / "agentd.jsonl", secrets=Secrets())
     clock = SystemClock()
     database = await Database.open(Path(state) / "agentd.db")
