@@ -61,8 +61,8 @@ webhooks.py     the door for strangers, opened when a routine wants one
 app.py          everything wired by hand
 life.py         the life of the process
 banner.py offer.py   what a person reads and is asked at the start
-main.py         the command `agentd`; imports.py libraries without what they try out
-models.py       the words of the product as values; values.py what they are made with
+main.py         the command `agentd`
+models.py       the words of the product as values
 jsontext.py     JSON as it is kept and sent
 errors.py       the ways things go wrong, named by what happens next
 """

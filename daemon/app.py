@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -72,7 +72,6 @@ from daemon.tools import (
     web_search,
 )
 from daemon.tools import memory as memory_tools
-from daemon.values import dataclass
 from daemon.webhooks import Webhooks
 
 if TYPE_CHECKING:

@@ -20,13 +20,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 from zoneinfo import ZoneInfo
-
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

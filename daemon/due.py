@@ -8,12 +8,12 @@ the rules of the schedule, and the ones before it did not happen.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from daemon.models import Outcome, Reason
 from daemon.schedule import MOST_OPENINGS, Schedule
 from daemon.store.accounts import Portion
-from daemon.values import dataclass
 
 # cron starts a minute's jobs anywhere within that minute; a busy loop or a quick restart is no lateness.
 ON_TIME = timedelta(seconds=60)

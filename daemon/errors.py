@@ -28,7 +28,7 @@ DaemonError
 
 from __future__ import annotations
 
-from daemon.values import dataclass
+from dataclasses import dataclass
 
 
 class DaemonError(Exception):

@@ -15,6 +15,7 @@ import asyncio
 import heapq
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol, TypeAlias
@@ -23,7 +24,6 @@ import structlog
 
 from daemon.models import Run, Status
 from daemon.timer import Timer
-from daemon.values import dataclass
 
 log = structlog.get_logger()
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-from daemon.values import dataclass
 
 _BLOCK = re.compile(
     r'^<fact name="(?P<name>[^"]*)" tool="(?P<tool>[^"]*)" ok="(?P<ok>yes|no)" boundary="(?P<boundary>[0-9a-f]+)">\n'

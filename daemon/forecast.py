@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import pairwise
 from math import sqrt
 from zoneinfo import ZoneInfo
-
-from daemon.values import dataclass
 
 _Z95 = 1.645
 # More instants at which several routines start are not named, only counted.

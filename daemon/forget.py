@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
@@ -29,7 +29,6 @@ from daemon.memory.rows import Item
 from daemon.models import StepKind
 from daemon.store import forgetting
 from daemon.store.runs import find
-from daemon.values import dataclass
 
 log = structlog.get_logger()
 

@@ -6,6 +6,7 @@ Everything here is told without a tool and without a model: pause, hours, rest a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
@@ -16,7 +17,6 @@ from daemon.models import Reason
 from daemon.routines import Routine
 from daemon.schedule import Schedule
 from daemon.store.journal import Journal, RoutineState
-from daemon.values import dataclass
 
 OPERATOR_SEEN = "operator_seen"
 # The key that holds a routine back which nobody has seen at work yet.

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from daemon import __version__
 from daemon.errors import ConfigError, DaemonError, DatabaseAway, NotFound, Refused, StateBusy
-from daemon.imports import frugal
 from daemon.places import OVERLAY, find_config, find_socket, find_state, looked_at, socket_in, user_home
 
 if TYPE_CHECKING:
@@ -243,11 +242,10 @@ def _raise_descriptor_limit() -> None:
 
 def serve(options: Options) -> int:
     """Start the daemon and stay until SIGTERM or Ctrl-C."""
-    with frugal():
-        import asyncio
+    import asyncio
 
-        from daemon import life
-        from daemon.app import App
+    from daemon import life
+    from daemon.app import App
     from daemon.banner import banner
 
     _raise_descriptor_limit()
@@ -279,11 +277,10 @@ def serve(options: Options) -> int:
 
 def worker(options: Options) -> int:
     """Live runs that daemons start, until SIGTERM or Ctrl-C."""
-    with frugal():
-        import asyncio
+    import asyncio
 
-        from daemon import life
-        from daemon.app import App
+    from daemon import life
+    from daemon.app import App
     from daemon.errors import Fault
 
     _raise_descriptor_limit()
@@ -309,13 +306,12 @@ def worker(options: Options) -> int:
 
 def once(options: Options) -> int:
     """Run one routine in the foreground; if a daemon holds the state, hand the run over to it."""
-    with frugal():
-        import asyncio
+    import asyncio
 
-        from daemon import life
-        from daemon.app import App
+    from daemon import life
+    from daemon.app import App
 
-        life.import_the_rest()
+    life.import_the_rest()
     from daemon.control.call import exit_code_of
     from daemon.control.cli import main as agentctl
     from daemon.control.client import Client, Unreachable

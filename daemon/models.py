@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self, TypeAlias
-
-from daemon.values import dataclass
 
 Json: TypeAlias = dict[str, Any]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from daemon.errors import ConfigError, Refused
 from daemon.phrases import Unclear, trigger_of
 from daemon.routines import Routine, against, routine_of, write_new
 from daemon.schedule import Schedule
-from daemon.values import dataclass
 
 FIRES_SHOWN = 3
 NOT_WRITTEN_YET = """

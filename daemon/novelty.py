@@ -12,12 +12,11 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 
 from daemon.models import Json, Reply, Status, Step, StepKind
-from daemon.values import dataclass
 
 REPORT_ITEMS = "report_items"
 LONGEST_TITLE = 300

@@ -14,13 +14,13 @@ import tempfile
 import tomllib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from daemon.models import Json
-from daemon.values import dataclass
 
 # Where vendors' own programs look for a key, and the table of the shipped config that would use it.
 KEYS = {"ANTHROPIC_API_KEY": ("claude", "claude"), "OPENAI_API_KEY": ("gpt", "openai")}

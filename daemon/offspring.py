@@ -8,6 +8,7 @@ makes no routines itself. Where its maker had read what strangers wrote, all its
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -23,7 +24,6 @@ from daemon.models import Json, Run, ToolContext
 from daemon.phrases import Unclear, trigger_of
 from daemon.routines import OF_AGENTS, Routine, name_faults, routine_of, write_new
 from daemon.schedule import span
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.definitions import Rule

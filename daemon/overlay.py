@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from daemon.config import Config, is_settable, load_config
 from daemon.definitions import read_toml
 from daemon.errors import ConfigError, ToolFailed
 from daemon.models import Json
-from daemon.values import dataclass
 
 # Tables that hold neither keys nor addresses that may carry one; of the others only what stands here.
 _READABLE = ("agent", "ask", "budget", "daemon", "digest", "incidents", "keep", "log", "tools")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,6 @@ from daemon.policy import Unreadable
 from daemon.providers.wire.images import LARGEST, image_of
 from daemon.routines import PATH
 from daemon.tools.opening import open_beneath
-from daemon.values import dataclass
 from daemon.watching import Patterns, look
 
 if TYPE_CHECKING:

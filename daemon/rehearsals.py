@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -19,7 +20,6 @@ from daemon.models import Json, Report, Run, Status, Step, StepKind
 from daemon.rehearsed import approved, key_of
 from daemon.routines import Routine
 from daemon.store import Claim
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -7,13 +7,13 @@ a moment, no clock, no state.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 from zoneinfo import ZoneInfo
 
 from daemon import crontab
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from daemon.errors import NotFound, Refused
 from daemon.places import user_home
 from daemon.shipped import shipped, with_command
-from daemon.values import dataclass
 
 _OURS = "# agentd for "
 

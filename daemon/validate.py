@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from shlex import join
 
@@ -21,7 +21,6 @@ from daemon.redact import has_ordinary_password
 from daemon.routines import MADE, Routine, against, load_folder
 from daemon.skills import load as load_skills
 from daemon.tools import own
-from daemon.values import dataclass
 
 # The tools that ship with us; a test compares them with those of a real daemon, which is too much to start for a check.
 TOOLS = frozenset(

@@ -6,6 +6,7 @@ What is written down decides. Only where nothing is, the schedule and the baseli
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from daemon.definitions import format_duration
@@ -15,7 +16,6 @@ from daemon.models import WAIT_MOVED, Outcome, Reason, Run, Status
 from daemon.routines import Routine
 from daemon.schedule import Schedule, span
 from daemon.store import RoutineState, SlotRow
-from daemon.values import dataclass
 
 # How a run that no slot started is told, by its trigger.
 STARTED_BY = {

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Protocol
 
 from daemon.agent.texts import say
 from daemon.agent.transcript import PendingCall, call_step, result_step
 from daemon.models import Effect, FunctionCall, Json, Petition, Step, Taint, ToolContext, ToolResult, Verdict
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.functions import FunctionRegistry, ToolExecutor

@@ -6,13 +6,13 @@ first attempt of a run and one resumed after a crash come through here, so nothi
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from daemon.agent.texts import say
 from daemon.errors import OverBudget
 from daemon.models import Reply, Status, Usage
 from daemon.novelty import REPORT_ITEMS
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

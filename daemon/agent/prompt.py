@@ -7,14 +7,13 @@ or None when it has nothing to say.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from daemon.agent.texts import paragraph
 from daemon.agent.transcript import fenced
 from daemon.models import Taint
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from datetime import tzinfo

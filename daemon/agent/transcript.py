@@ -18,10 +18,10 @@ several calls of a run, or none.
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from daemon.models import FunctionCall, Image, LLMMessage, LLMResponse, Step, StepKind, Taint, Usage, worse
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

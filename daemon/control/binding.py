@@ -11,6 +11,7 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from http import HTTPStatus
@@ -19,7 +20,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, g
 from urllib.parse import unquote
 
 from daemon.control.problems import BadRequest
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from starlette.requests import Request

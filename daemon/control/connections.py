@@ -5,12 +5,12 @@ from __future__ import annotations
 import ipaddress
 import resource
 import socket
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
 
 from daemon.control.door import peer
-from daemon.values import dataclass
 
 log = structlog.get_logger()
 

@@ -10,12 +10,12 @@ import struct
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from daemon.errors import ConfigError, Fault, SocketBusy
-from daemon.values import dataclass
 
 log = structlog.get_logger()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,6 @@ from daemon.control.guest import Listener
 from daemon.control.problems import BadRequest, of_bad_request, of_daemon_error, of_http_error, of_our_fault, problem
 from daemon.errors import DaemonError
 from daemon.models import Run, new_id
-from daemon.values import dataclass
 
 log = structlog.get_logger()
 

@@ -11,6 +11,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
@@ -20,7 +21,6 @@ from daemon.control.call import start_command
 from daemon.control.parser import Parser
 from daemon.log import LEVELS, pretty, wants_colour
 from daemon.places import find_state, user_home
-from daemon.values import dataclass
 
 SHOWN = 50  # lines, where neither a number nor a time is asked for: about a screen
 _AGO = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")

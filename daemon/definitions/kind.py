@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -13,7 +13,6 @@ from pydantic import BaseModel, ValidationError
 from daemon.definitions.shape import Loc, all_tables, dotted, path_of, tables_at
 from daemon.definitions.words import may_be_secret, nearest
 from daemon.models import Json
-from daemon.values import dataclass
 
 _TEXT = "expected text in quotes"
 _NUMBER = "expected a number, like 10"

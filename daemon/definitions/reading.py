@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -16,7 +17,6 @@ from daemon.definitions.values import Table
 from daemon.definitions.words import display, shown
 from daemon.errors import ConfigError, Fault
 from daemon.models import Json
-from daemon.values import dataclass
 
 M = TypeVar("M", bound=Table)
 

@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from daemon.delivery.base import Progress
@@ -20,7 +21,6 @@ from daemon.delivery.markup import beginning, plain, some_parts
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt, Status
 from daemon.redact import is_ordinary
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.redact import Secrets

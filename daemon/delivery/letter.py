@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from daemon.models import Delivery, Json, Status, Taint
 from daemon.neutral import neutral, printable
-from daemon.values import dataclass
 
 # Less is the ordinary time from a slot to its run; a reader need not hear of it.
 _LATE = timedelta(minutes=2)

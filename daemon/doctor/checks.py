@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,7 +18,6 @@ from daemon.doctor.upkeep import Upkeep
 from daemon.doctor.upkeep import rows as upkeep_rows
 from daemon.doctor.vendors import VendorFacts
 from daemon.errors import Fault
-from daemon.values import dataclass
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_SQLITE = (3, 35)  # RETURNING

@@ -6,14 +6,13 @@ import asyncio
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from daemon.sandbox import Mode, Sandbox, in_the_way, tenant
 from daemon.sandbox.trial import choose
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.doctor.checks import Check

@@ -7,13 +7,13 @@ take it. All three in one routine is the shape of every theft by prompt; whoever
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from daemon.injection import needs_injection_check
 from daemon.models import Effect
 from daemon.policy.language import TOOLS, Tool
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.policy import Policy

@@ -9,7 +9,7 @@ import sqlite3
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,6 @@ from daemon.doctor.vendors import ask as ask_vendors
 from daemon.errors import ConfigError, Fault
 from daemon.places import config_places, user_home
 from daemon.store.lock import NETWORK, filesystem
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.config import Config

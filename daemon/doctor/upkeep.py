@@ -9,7 +9,7 @@ import sqlite3
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from daemon.errors import ConfigError
 from daemon.places import user_home
 from daemon.redact import count_secrets, has_ordinary_password
 from daemon.store.offline import Server
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.config import Config

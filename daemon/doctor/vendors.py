@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
 from daemon.errors import ConfigError, ProviderError
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.config import Config

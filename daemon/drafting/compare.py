@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from daemon.drafting.recorded import Recorded
 from daemon.models import Verdict
 from daemon.policy import Policy
-from daemon.values import dataclass
 
 
 @dataclass(slots=True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.config import Config

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from daemon.models import Json
 from daemon.store.onlooker import onlooker_at
 from daemon.store.rows import decode, stamp
-from daemon.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

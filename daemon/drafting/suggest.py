@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -13,7 +14,6 @@ from daemon.drafting.recorded import Recorded
 from daemon.policy import Policy
 from daemon.policy.lexer import Unreadable
 from daemon.policy.requests import understand
-from daemon.values import dataclass
 
 # Sub-commands matter where the first word alone says little.
 _WITH_SUBCOMMAND = frozenset(["git", "ip", "systemctl"])

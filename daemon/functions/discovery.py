@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, TypeVar, overload
 
@@ -16,7 +16,6 @@ import structlog
 
 from daemon.functions.registry import FunctionRegistry
 from daemon.models import Json
-from daemon.values import dataclass
 
 # Public by name, but meant for the program around the object, not for a model.
 INTERNAL = frozenset({"get_session", "create_tables", "drop_tables", "get_engine", "init_db"})

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
 from daemon.functions.signature import Signature
 from daemon.models import Json
-from daemon.values import dataclass
 
 # What every vendor takes as a function's name.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

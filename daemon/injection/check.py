@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from daemon.injection import chinese, others, plain
@@ -14,7 +15,6 @@ from daemon.injection.english import ENGLISH
 from daemon.injection.marks import marked
 from daemon.injection.readings import Reading, readings
 from daemon.injection.signs import BLOCK, REVIEW, WARN, Family, found, words
-from daemon.values import dataclass
 
 # What the tools that ship with us say themselves. All else, those of users and servers too, brings in what is outside.
 _OURS = words("""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set
+from dataclasses import dataclass
 
 from daemon.injection.signs import Places, phrase, words
-from daemon.values import dataclass
 
 _CHAT, _VOICE, _FENCE = " zqchat ", " zqvoice ", " zqfence "
 

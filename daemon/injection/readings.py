@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import cache
 from itertools import filterfalse
 
 from daemon.injection import plain
 from daemon.injection.overrides import BEFORE, FILLERS, IGNORING, LESS, OURS, UNDOING, YOURS
 from daemon.injection.signs import words
-from daemon.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

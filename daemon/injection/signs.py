@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-
-from daemon.values import dataclass
+from dataclasses import dataclass
 
 BLOCK, REVIEW, WARN = 10, 6, 3
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
@@ -11,7 +12,6 @@ from typing import NamedTuple
 
 from daemon.models import SegmentType
 from daemon.store.rows import clean, stamp
-from daemon.values import dataclass
 
 # A hit is one piece: longer ones bury what matters, shorter ones lose what it belongs to.
 PIECE_CHARACTERS = 800

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from daemon.memory import index, rows, vectors
 from daemon.models import SegmentType
 from daemon.store.rows import stamp
-from daemon.values import dataclass
 
 # Exactly what the index reads of a neighbour: cutting to it changes no other text's row.
 HEAD = 400

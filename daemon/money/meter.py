@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ from daemon.money.prices import Rates
 from daemon.money.purse import MOST, Account, Held, Purse
 from daemon.providers import LLMProvider, Standing
 from daemon.store.spending import Called, Spent
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     import asyncio

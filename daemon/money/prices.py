@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
 from time import time
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from daemon.errors import ConfigError
 from daemon.models import Usage
 from daemon.providers import create_provider
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.config import Config, PriceConfig

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 from zoneinfo import ZoneInfo
@@ -25,7 +25,6 @@ from daemon.errors import OverBudget
 from daemon.money.prices import NANO, Prices, Rates
 from daemon.routines import Budget, Definition, Routine
 from daemon.store.spending import Limit
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.store import Journal

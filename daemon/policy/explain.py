@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from daemon.models import Json, Verdict
 from daemon.policy.judge import judge, speaks_of
 from daemon.policy.language import Rule
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import Policy
 from daemon.policy.requests import understand
-from daemon.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

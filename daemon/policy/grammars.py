@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from daemon.policy.lexer import Unreadable, Word, listed
 from daemon.policy.options import Usage
-from daemon.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ A pure function of values. What a call would do (which words, which files) was f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from daemon.models import Effect, Verdict
 from daemon.policy.globs import Glob, any_covers
@@ -13,7 +14,6 @@ from daemon.policy.language import Rule, strictness
 from daemon.policy.lexer import Unreadable
 from daemon.policy.restraint import BY_NAME
 from daemon.policy.web import Target
-from daemon.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Literal, TypeAlias
@@ -19,7 +19,6 @@ from daemon.policy.lexer import Unreadable, listed
 from daemon.policy.profiles import read_only
 from daemon.policy.restraint import BY_NAME, PRESETS, Autonomy, OnAsk
 from daemon.policy.web import LOOKING, METHODS, Host, Method
-from daemon.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

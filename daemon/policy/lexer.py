@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NoReturn, TypeAlias
-
-from daemon.values import dataclass
 
 MAX_LINE, MAX_WORDS = 10_000, 500  # a longer one is no command but a program; any word may be a path to be followed
 

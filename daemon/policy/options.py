@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from typing import TypeAlias
 
 from daemon.policy.lexer import Unreadable, Word
-from daemon.values import dataclass
 
 # What a value or operand must look like. PATH, FILE and TREE are paths that the program reads: TREE with all beneath,
 # FILE only if it is no folder, since of a folder the program would read what is in it.

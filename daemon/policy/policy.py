@@ -9,7 +9,7 @@ import pwd
 import stat
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
@@ -29,7 +29,6 @@ from daemon.policy.reach import Place, Reach
 from daemon.policy.requests import Planned, Request, understand
 from daemon.policy.restraint import BY_NAME, PRESETS, Autonomy, Manner, OnAsk, Restraint
 from daemon.policy.web import LOOKING, Target
-from daemon.values import dataclass
 
 # The policy in the words of a prompt.
 _SAY = {

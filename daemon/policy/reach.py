@@ -11,11 +11,11 @@ import os
 import re
 import stat
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from daemon.policy.lexer import Unreadable, Word, listed
-from daemon.values import dataclass
 
 MAX_NAMES = 500  # what one * or ? may stand for; every one of them is followed and judged
 

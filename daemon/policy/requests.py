@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from daemon.models import Effect, Json
@@ -20,7 +20,6 @@ from daemon.policy.lexer import MAX_WORDS, Command, Joint, Redirect, Unreadable,
 from daemon.policy.options import Usage
 from daemon.policy.profiles import Allowed, program_name, read_only
 from daemon.policy.reach import Place, Reach, refuse_devices
-from daemon.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,12 +5,11 @@ Nothing here can make a verdict milder: each step looks at what the one before l
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 from daemon.models import Effect, Verdict
-from daemon.values import dataclass
 
 Autonomy: TypeAlias = Literal["readonly", "supervised", "full"]
 OnAsk: TypeAlias = Literal["park", "deny"]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 from urllib.parse import quote
 
 from daemon.policy.lexer import Unreadable
-from daemon.values import dataclass
 
 Method: TypeAlias = Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
 METHODS = frozenset(get_args(Method))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from datetime import date
 from typing import Any, ClassVar
 
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse
-from daemon.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

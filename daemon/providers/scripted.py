@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, ClassVar, TypeAlias
 
 from daemon.errors import BadRequest, ConfigError, Fault, ProviderError
 from daemon.models import FunctionCall, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers.base import LLMProvider
-from daemon.values import dataclass
 
 # A text, a table such as `{text = "…", tool_calls = [{name = "shell", arguments = {command = "uptime"}}]}`,
 # a response, or the error that the attempt is to end with.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from daemon.errors import DaemonError, NotFound, Refused
 from daemon.gather import EVENTS, values_of
 from daemon.models import Json, Run, Status, Step, StepKind
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.store import Journal

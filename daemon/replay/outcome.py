@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from daemon.models import Json, Status, Usage
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.policy import Policy

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from daemon.agent.texts import MESSAGES
@@ -24,7 +25,6 @@ from daemon.models import (
     ToolResult,
 )
 from daemon.providers import LLMProvider
-from daemon.values import dataclass
 
 NEVER_MADE = "[error] not run: this is a replay, and the recorded run never made this call; there is no result to give."
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from daemon.definitions import Rule, display, parse, read_toml
@@ -13,7 +13,6 @@ from daemon.errors import ConfigError, Fault, Refused
 from daemon.routines.chains import circles, tangled
 from daemon.routines.routine import Definition, Routine
 from daemon.routines.rules import OF_AGENTS, OF_PEOPLE, RULES
-from daemon.values import dataclass
 
 RESERVED = ("ask", "subagent")
 # The folder of the state in which the routines lie that agents made.

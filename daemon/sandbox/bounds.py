@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
-
-from daemon.values import dataclass
 
 Mode: TypeAlias = Literal["require", "prefer", "off"]
 """What the policy wants: no program without a sandbox, as good a one as there is, none."""

@@ -12,14 +12,13 @@ import subprocess
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from daemon.models import Json
 from daemon.sandbox import supervisor
 from daemon.sandbox.output import Output
-from daemon.values import dataclass
 
 _PIECE = 1 << 16
 # The supervisor kills what it started within 2 s; then we do it ourselves.

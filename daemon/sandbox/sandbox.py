@@ -13,12 +13,12 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 
 from daemon.models import Json
 from daemon.sandbox import confine
 from daemon.sandbox.bounds import Bounds, Level, Limits
 from daemon.sandbox.system import DEVICES, OF_THE_MACHINE, SETTINGS, system_folders, system_links
-from daemon.values import dataclass
 
 _UNIX, _NETLINK = 1, 16  # families of sockets that only reach this machine
 _OPEN_FILES = 1024

@@ -20,14 +20,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from daemon.sandbox import confine
 from daemon.sandbox.bounds import Bounds, Limits, Mode
 from daemon.sandbox.running import Running, run
 from daemon.sandbox.sandbox import Probe, Sandbox, User
-from daemon.values import dataclass
 
 PROBES = (
     *("write outside", "read a secret", "reach a socket", "reach the network", "reach other processes"),

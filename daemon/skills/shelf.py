@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from daemon.definitions import display
 from daemon.errors import ConfigError, Fault, ToolFailed
-from daemon.values import dataclass
 
 NAME = "SKILL.md"
 LONGEST = 200_000  # characters of one file: more is no guide

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from daemon.models import Outcome, Reason
 from daemon.store.part import Part
 from daemon.store.rows import Row, moment, stamp
-from daemon.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

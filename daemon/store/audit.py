@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -19,7 +20,6 @@ from typing import Any
 from daemon.models import Json, Run, Step, StepKind
 from daemon.store.part import Part
 from daemon.store.rows import Row, clean, moment
-from daemon.values import dataclass
 
 _COLUMNS = "seq, at, kind, run_id, routine, call_id, tool, actor, body"
 _AT_ONCE = 2_000  # rows looked at between two other readers

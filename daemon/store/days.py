@@ -7,12 +7,11 @@ import sqlite3
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from daemon.store.part import Part
 from daemon.store.rows import LAST_BEFORE, stamp
-from daemon.values import dataclass
 
 # Summed up where the rows are: to carry ten thousand of them over takes longer than all the rest. `+`: by the ids.
 _ENDED = (

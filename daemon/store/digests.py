@@ -6,11 +6,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from daemon.store.part import Part
 from daemon.store.rows import KEEP_FACT, LAST_BEFORE, moment, stamp
-from daemon.values import dataclass
 
 _MARK = "digest"
 # A run that took days is told with the day it began.

@@ -20,6 +20,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from daemon.errors import NotFound
@@ -27,7 +28,6 @@ from daemon.models import DeliveryStatus, Incident, Json, Run, Status, WaitingNo
 from daemon.store.part import Part
 from daemon.store.rows import Row, clean, moment, moment_or_none, stamp
 from daemon.store.streaks import BY_HAND, FAILURES
-from daemon.values import dataclass
 
 # These keep a record and call nobody: each of them is written, whatever is known already.
 RECORDS = ("file", "log")

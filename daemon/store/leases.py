@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from daemon.models import Json
 from daemon.store.rows import MICROSECOND, moment, now_in, stamp
 from daemon.store.runs import LEASE, Runs
 from daemon.store.waits import MovedWaits, move_deliveries, move_waits
-from daemon.values import dataclass
 
 FORGOTTEN = timedelta(days=1) // MICROSECOND  # microseconds after which a silent process is not listed any more
 
@@ -57,7 +56,7 @@ class Beat:
     freed: Sequence[str]
     """Runs that were taken from the dead, and wait for somebody."""
     leads: bool
-    waits: MovedWaits = MovedWaits()
+    waits: MovedWaits = field(default_factory=MovedWaits)
     """What waited for an instant that a wrong clock had named."""
 
 

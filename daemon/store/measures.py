@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import dataclass
 
 from daemon.store.part import Part
-from daemon.values import dataclass
 
 _KINDS = ("input", "cache_read", "cache_write", "output", "reasoning")
 _SPENT = (

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from daemon.errors import NotFound
 from daemon.novelty import Sighting, digest_of
 from daemon.store.part import Part
 from daemon.store.rows import clean, moment, stamp
-from daemon.values import dataclass
 
 MARKS = 500  # values of one question; SQLite takes some thousands
 

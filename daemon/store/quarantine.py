@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import dataclass
 from datetime import datetime
 
 from daemon.errors import NotFound
@@ -10,7 +11,6 @@ from daemon.models import new_id
 from daemon.store import audit
 from daemon.store.part import Part
 from daemon.store.rows import AFTER_EVERY_ID, SHORTEST_PART, Row, clean, decode, deflate, encode, moment
-from daemon.values import dataclass
 
 # Evidence, not an archive: of what comes every hour a person reads one.
 MOST = 1_000

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from daemon.store.rows import moment, stamp
 from daemon.store.texts import unused
-from daemon.values import dataclass
 
 SLICE = 100  # runs at a time: the writer is ours for some milliseconds
 # Whatever their age: the last ones of a routine, which gates, streaks and people compare with.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
 
@@ -42,7 +42,6 @@ from daemon.store.rows import (
     step_of,
 )
 from daemon.store.texts import Parted, Reading, column_of, encode
-from daemon.values import dataclass
 
 # Only stores that several daemons share ever look at it: here the lock on the state folder says who lives.
 LEASE = timedelta(seconds=60)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
@@ -25,7 +26,6 @@ from daemon.store.rows import (
     stamp,
     stamp_or_none,
 )
-from daemon.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

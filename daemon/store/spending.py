@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from itertools import pairwise
@@ -18,7 +19,6 @@ from zoneinfo import ZoneInfo
 from daemon.models import Usage
 from daemon.store.part import Part
 from daemon.store.rows import moment, stamp
-from daemon.values import dataclass
 
 
 class Called(StrEnum):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from daemon.store.part import Part
 from daemon.store.rows import moment, stamp
-from daemon.values import dataclass
 
 # Ends that say that something is wrong with the routine. A cancelled run says nothing, nor does a gate that was closed.
 FAILURES = ("failed", "timed_out", "interrupted")

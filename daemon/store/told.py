@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import dataclass
 
 from daemon.models import Run
 from daemon.store.part import Part
 from daemon.store.rows import clean, runs_in, stamp
-from daemon.values import dataclass
 
 # 'ask' and a session make a range of the index over events: '0' follows '/'.
 _TURNS = (

@@ -11,13 +11,13 @@ Where several machines share a database, this is measured by the clock of the da
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
 
 from daemon.models import WAIT_MOVED, Run
 from daemon.store.rows import MICROSECOND, RUN, run_of
-from daemon.values import dataclass
 
 log = structlog.get_logger()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +18,6 @@ import structlog
 from daemon.errors import ProviderError
 from daemon.models import LLMMessage, Run, Status
 from daemon.summary import PATIENCE
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.memory import Memory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,6 @@ from daemon.store import Claim
 from daemon.talk.inbox import Inbox
 from daemon.talk.routing import belongs_to
 from daemon.talk.sessions import Past, Sessions
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.config import Config

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +21,6 @@ from daemon.policy.profiles import TRUSTED
 from daemon.sandbox import Bounds, Confining, Ended, Limits, Running, Sandbox, run
 from daemon.tools.opening import open_beneath
 from daemon.tools.repository import repository_view
-from daemon.values import dataclass
 
 # The longest line a policy may allow ends by itself; the executor's limit is for tools that have none.
 LONGEST = 3700.0

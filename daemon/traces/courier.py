@@ -11,6 +11,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,7 +20,6 @@ import structlog
 
 from daemon import __version__
 from daemon.errors import ConfigError, Fault
-from daemon.values import dataclass
 
 if TYPE_CHECKING:
     from daemon.traces.spans import Span

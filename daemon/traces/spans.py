@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
 from daemon.models import FunctionCall, Json, LLMMessage, LLMResponse, Run, Status, Step, StepKind, Usage
-from daemon.values import dataclass
 
 SUBAGENT = "subagent"
 _CROCKFORD = {char: value for value, char in enumerate("0123456789ABCDEFGHJKMNPQRSTVWXYZ")}

@@ -10,10 +10,9 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from daemon.values import dataclass
 from daemon.watching.patterns import Patterns, States
 
 # Beyond these somebody has named the wrong folder; a look must end, and each folder takes one of the kernel's watches.

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
 from daemon.bell import Bell
-from daemon.values import dataclass
 from daemon.watching.looking import MOST_FILES, MOST_FOLDERS, Look, look
 from daemon.watching.patterns import Patterns
 

@@ -6,12 +6,11 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
 from daemon.models import Chunk, FunctionCall, Image, Json, LLMMessage, LLMResponse, new_id
 from daemon.providers.capabilities import Capabilities
-from daemon.values import dataclass
 
 # The call that an answer's token limit cut through; this is what the model reads in place of a result.
 CUT_OFF = (

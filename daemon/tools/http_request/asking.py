@@ -11,6 +11,7 @@ import socket
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TypeAlias
 
@@ -19,7 +20,6 @@ import httpcore
 from daemon.errors import ToolFailed
 from daemon.policy.web import Target
 from daemon.tools.http_request.addresses import Address, Network, unfit
-from daemon.values import dataclass
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[Address]]]
 _CONNECT = 10.0  # seconds for one address

@@ -10,13 +10,13 @@ import os
 import platform
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from daemon.models import Json
 from daemon.tools.sysinfo.programs import NotKnown
 from daemon.tools.sysinfo.words import moment, share, size, span
-from daemon.values import dataclass
 
 # File systems on a medium of this machine. A network one is left out on purpose: asking it for its size hangs for as
 # long as its server is away. Images that are always full (squashfs, iso9660) and those in memory say nothing.

@@ -8,10 +8,10 @@ import shutil
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from daemon.errors import DaemonError
-from daemon.values import dataclass
 
 # Built from nothing: no secret of ours reaches a child, and its words are the ones our parsers know.
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from daemon.models import Json
 from daemon.tools.sysinfo.machine import Files
 from daemon.tools.sysinfo.programs import Ask, NotKnown
 from daemon.tools.sysinfo.words import moment, plural, shorten
-from daemon.values import dataclass
 
 NO_FAILED_UNITS = "no unit has failed"
 NO_ERRORS = "none in the last 24 hours"

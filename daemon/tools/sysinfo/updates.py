@@ -8,12 +8,12 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from daemon.models import Json
 from daemon.tools.sysinfo.machine import Files, in_container
 from daemon.tools.sysinfo.programs import Ask, NotKnown, Output
-from daemon.values import dataclass
 
 _NAMED = 10  # how many packages are named before "and 33 more"
 _STALE = timedelta(days=7)
