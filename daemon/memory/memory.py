@@ -11,7 +11,6 @@ from weakref import WeakSet
 
 from daemon.errors import NotFound, Refused
 from daemon.memory import rows, stats
-from daemon.memory.lately import Question
 from daemon.memory.meaning import Meaning
 from daemon.memory.pieces import Segment, pieces
 from daemon.memory.shelf import Shelf
@@ -172,8 +171,8 @@ class Memory:
         from daemon.memory.retrieve import fused
 
         queries = [query] if isinstance(query, str) else list(query)
-        found = [(await self._asked(Question(each, limit), exclude_run=exclude_run))[0] for each in queries]
-        return list(found[0]) if len(found) == 1 else fused(found, limit)
+        hits = [await self._search(each, limit, exclude_run=exclude_run) for each in queries]
+        return hits[0] if len(hits) == 1 else fused(hits, limit)
 
     async def excerpt(self, query: str, *, limit: int = 10, tokens: int = 800, exclude_run: str | None = None) -> str:
         """Return what fits the question as text for a prompt: merged, dated, fenced, capped; empty if nothing does."""
@@ -189,62 +188,57 @@ class Memory:
         exclude_run: str | None = None,
         beside: Work[Any] | None = None,
     ) -> Briefing:
-        """Return the same, what is kept under exactly this key and what `beside` finds, in one look: each is dear."""
+        """Return the recall context for a prompt: up to `limit` hits within `tokens`, and the item stored under `key`.
 
-        def told(connection: sqlite3.Connection, hits: list[Hit]) -> Briefing:
-            from daemon.memory import context
+        Uses one read transaction; what `beside` reads in it comes back as the briefing's `beside`.
+        """
+        from daemon.memory import context
 
-            kept = rows.item(connection, key) if key else None
+        def make(connection: sqlite3.Connection, hits: list[Hit]) -> Briefing:
+            item = rows.item(connection, key) if key else None
             text, tainted = context.excerpt(connection, hits, tokens)
-            return Briefing(text, kept.text if kept else "", tainted or bool(kept and kept.tainted))
+            return Briefing(
+                text,
+                item.text if item else "",
+                tainted or bool(item and item.tainted),
+                beside(connection) if beside else None,
+            )
 
-        question = Question(query, limit, PER_RUN, PER_ROUTINE, key, tokens)
-        found, seen = await self._asked(question, exclude_run=exclude_run, told=told, beside=beside)
-        briefing: Briefing = found._replace(beside=seen)
+        briefing: Briefing = await self._search(
+            query, limit, exclude_run=exclude_run, per_run=PER_RUN, per_routine=PER_ROUTINE, make=make
+        )
         return briefing
 
-    async def _asked(
+    async def _search(
         self,
-        question: Question,
+        query: str,
+        limit: int,
         *,
         exclude_run: str | None,
-        told: Callable[[sqlite3.Connection, list[Hit]], Any] = lambda _connection, hits: hits,
-        beside: Work[Any] | None = None,
-    ) -> tuple[Any, Any]:
-        """Return what becomes of the hits and what `beside` finds, in the same look at the database.
-
-        What was asked before, and nothing written since, is known.
-        """
+        per_run: int | None = None,
+        per_routine: int | None = None,
+        make: Callable[[sqlite3.Connection, list[Hit]], Any] = lambda _connection, hits: hits,
+    ) -> Any:
+        """Return what `make` makes of the hits, in the read transaction that found them."""
         from daemon.memory.retrieve import search
-        from daemon.memory.times import span
 
-        lately, now = self.shelf.lately, self._clock().astimezone(self._zone())
-        asked, turns = (question, span(question.text, now)), lately.turns
-        known = lately.get(asked, exclude_run)
-        if known is not None:
-            return known, await self.shelf.read(beside) if beside else None
-        meant = await self.meaning.of(question.text, self.shelf) if self.meaning else None
-        runs: set[str] = set()
+        now = self._clock().astimezone(self._zone())
+        meant = await self.meaning.of(query, self.shelf) if self.meaning else None
 
-        def work(connection: sqlite3.Connection) -> tuple[Any, Any]:
+        def work(connection: sqlite3.Connection) -> Any:
             hits = search(
                 connection,
-                question.text,
-                question.limit,
+                query,
+                limit,
                 now=now,
                 meant=meant,
                 exclude_run=exclude_run,
-                per_run=question.per_run,
-                per_routine=question.per_routine,
-                runs=runs,
+                per_run=per_run,
+                per_routine=per_routine,
             )
-            return told(connection, hits), beside(connection) if beside else None
+            return make(connection, hits)
 
-        found, seen = await self.shelf.read(work)
-        # An embedder may answer too late to be heard. The line that stands for a run is found by its key alone.
-        if not (self.meaning or self.shelf.shared or rows.LINE in f"{question.key} {question.text}"):
-            lately.keep(asked, exclude_run, turns, found, runs)
-        return found, seen
+        return await self.shelf.read(work)
 
     async def expand(self, anchor: Anchor, window: int = 1) -> ExpandedContext:
         """Return a remembered text with what stood around it; raises NotFound."""

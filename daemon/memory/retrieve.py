@@ -94,12 +94,10 @@ def search(
     exclude_run: str | None = None,
     per_run: int | None = None,
     per_routine: int | None = None,
-    runs: set[str] | None = None,
 ) -> list[Hit]:
     """Return the texts that fit best, best first; at most so many of one run and of one routine.
 
     `now`, in the zone of who asks, is what "yesterday" counts from; of texts that are nearly the same one is told.
-    To `runs` those are added whose texts had to be looked at, as if one of them should ask, they are left out.
     """
     query = tokens.query(question)
     key = clean(question).strip()
@@ -112,7 +110,7 @@ def search(
         if meant:  # then nothing is known of a text by its score alone
             sure |= {*scores, *vectors.nearest(connection, meant)}
     scores = dict.fromkeys(sure, 0.0) | scores
-    pile = _Pile(connection, scores, sure, exclude_run, limit, runs)
+    pile = _Pile(connection, scores, sure, exclude_run, limit)
     candidates = pile.first()
     if not candidates:
         return []
@@ -168,10 +166,8 @@ class _Pile:
         sure: set[int],
         exclude_run: str | None,
         step: int,
-        runs: set[str] | None,
     ) -> None:
         self._connection, self._exclude_run, self._step = connection, exclude_run, step
-        self._runs = set() if runs is None else runs
         self.scores = scores
         self._sure = [id_ for id_ in scores if id_ > 0 or id_ in sure]
         self.waiting = [id_ for id_ in scores if id_ < 0 and id_ not in sure]
@@ -188,7 +184,6 @@ class _Pile:
         """Return the next few items."""
         step, self.waiting = self.waiting[: self._step], self.waiting[self._step :]
         found = by_ids(self._connection, (*beside, *step)).values()
-        self._runs.update(text.run_id for text in found if text.run_id)
         return [text for text in found if not self._exclude_run or text.run_id != self._exclude_run]
 
 

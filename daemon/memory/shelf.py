@@ -11,7 +11,6 @@ import structlog
 
 from daemon.errors import StoreDamaged
 from daemon.memory import index
-from daemon.memory.lately import Lately
 from daemon.store.database import Database, Work
 
 log = structlog.get_logger()
@@ -42,7 +41,6 @@ class Shelf:
         self._grown = 0
         self._news = 0
         """So many runs that were archived lately had something new to say, and put it into the index."""
-        self.lately = Lately()
         self.behind = asyncio.Event()
         """Something is left to index."""
 
@@ -87,17 +85,14 @@ class Shelf:
                 return
             if kept.result():
                 self._news += 1
-                self.lately.turn()
             tell(kept)
 
         self._db.submit(work, lazily=True).add_done_callback(heed)
         return outcome
 
     def _written(self, work: Work[T], *, durable: bool = False) -> asyncio.Future[T]:
-        """Have it written; before anybody hears that it is, what was answered before is forgotten."""
-        written = self._db.submit(work, durable=durable)
-        written.add_done_callback(lambda _: self.lately.turn())
-        return asyncio.shield(written)  # it is written as well where nobody waits for it any more
+        # it is written as well where nobody waits for it any more
+        return asyncio.shield(self._db.submit(work, durable=durable))
 
     def tidy(self) -> None:
         """Note that the index is about to grow, and now and then put it in order, with whatever is written next."""
@@ -109,10 +104,7 @@ class Shelf:
             )
 
     async def apart(self, work: Work[T]) -> T:
-        try:
-            return await self._db.apart(work)
-        finally:
-            self.lately.turn()
+        return await self._db.apart(work)
 
     async def refresh(self) -> None:
         """Index what is left to index, part by part; usually nothing."""
