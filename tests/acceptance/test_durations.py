@@ -21,7 +21,18 @@ def test_the_clock_stands_still(time):
 
 def test_pytest_measures_a_test_whose_clock_stands_still_in_real_seconds(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(STANDING_STILL)
-    options = ["-p", "tests.conftest", "-p", "no:cacheprovider", "-n", "0", "--durations=0", "-vvv"]
+    options = [
+        "-p",
+        "tests.conftest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:hypothesispytest",
+        "-n",
+        "0",
+        "--durations=0",
+        "-vvv",
+    ]
     command = [sys.executable, "-m", "pytest", "-c", "pyproject.toml", *options, str(tmp_path / "test_it.py")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

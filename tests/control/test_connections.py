@@ -66,11 +66,18 @@ class Served:
         self.listener, self.clients = listener, list[Client]()
 
     async def connect(self, source: str = "127.0.0.1") -> Client:
-        address = self.listener._door.socket.getsockname()
-        if isinstance(address, str):
-            client = Client(*await asyncio.open_unix_connection(address))
-        else:
-            client = Client(*await asyncio.open_connection(*address, local_addr=(source, 0)))
+        listening = self.listener._door.socket
+        connection = socket.socket(listening.family, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        if listening.family != socket.AF_UNIX:
+            connection.bind((source, 0))
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(connection, listening.getsockname())
+        reader = Reader()
+        transport, protocol = await loop.connect_accepted_socket(
+            lambda: asyncio.StreamReaderProtocol(reader), connection
+        )
+        client = Client(reader, asyncio.StreamWriter(transport, protocol, reader, loop), connection)
         self.clients.append(client)
         return client
 
@@ -104,11 +111,20 @@ async def site(folder: Path, limits: ConnectionLimits) -> AsyncIterator[tuple[Se
         yield there, site.words
 
 
+class Reader(asyncio.StreamReader):
+    """A reader that hands out what came before the other side closed the connection without reading everything."""
+
+    def set_exception(self, exc: Exception) -> None:
+        self.feed_eof()
+
+
 class Client:
     """A connection that says what a test tells it to, when it tells it to."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: socket.socket | None = None
+    ) -> None:
+        self.reader, self.writer, self.connection = reader, writer, connection
 
     async def say(self, text: str) -> None:
         self.writer.write(text.encode())
@@ -141,7 +157,9 @@ def limited(**changes: Any) -> ConnectionLimits:
 async def drip(client: Client, finished: asyncio.Future[Any]) -> None:
     """Send a byte now and then, as long as the other side takes it."""
     while not finished.done():
-        client.writer.write(b"x")
+        assert client.connection
+        with suppress(OSError):  # past the transport, which would read no more once it cannot write
+            client.connection.send(b"x")
         await asyncio.wait([finished], timeout=0.02)
 
 

@@ -171,9 +171,10 @@ print(children, resource.getrlimit(resource.RLIMIT_NPROC)[1] < 100_000)
         assert int(children) < 16
 
 
+@pytest.mark.parametrize("cell", ["bubblewrap"], indirect=True)
 async def test_what_else_the_user_starts_takes_no_place_of_a_command_in_bubblewrap(cell: Cell) -> None:
     if cell.sandbox.level != "bubblewrap" or not Path("/usr/bin/prlimit").exists():
-        pytest.skip("only bubblewrap, with prlimit (util-linux), counts the processes within")
+        pytest.skip("needs bubblewrap and prlimit: apt install bubblewrap util-linux")
     code = """
 import os
 os.write(0, b"!")

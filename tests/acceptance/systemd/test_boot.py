@@ -18,7 +18,7 @@ ENV = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
 missing = [name for name in NEEDED if not shutil.which(name, path=ENV["PATH"])]
 pytestmark = [
     pytest.mark.root,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to boot a container"),
     pytest.mark.skipif(
         bool(missing), reason="root: needs mmdebstrap and systemd-nspawn: apt-get install systemd-container"
@@ -66,7 +66,7 @@ def told(tmp_path_factory):
             ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "-D", root, "--bind", f"{out}:/out",
              "--bind-ro", f"{ROOT}:/opt/agentd", "--bind-ro", f"{sysconfig.get_path('purelib')}:/opt/site",
              "--private-network", "--link-journal=no", "-b"],
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=180, check=False, env=ENV,
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=900, check=False, env=ENV,
         )  # fmt: skip
         lines = (out / "told").read_text().splitlines()
         print(
