@@ -74,8 +74,8 @@ class Served:
         loop = asyncio.get_running_loop()
         await loop.sock_connect(connection, listening.getsockname())
         reader = Reader()
-        transport, protocol = await loop.connect_accepted_socket(
-            lambda: asyncio.StreamReaderProtocol(reader), connection
+        transport, protocol = await loop.create_connection(
+            lambda: asyncio.StreamReaderProtocol(reader), sock=connection
         )
         client = Client(reader, asyncio.StreamWriter(transport, protocol, reader, loop), connection)
         self.clients.append(client)
