@@ -33,6 +33,7 @@ FAKETIME = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1
 DAY = "2031-03-03"  # a Monday, after the times that real files have
 # The log events that are waited for: the daemon has seen the clock that was set, has read its files, has kept the old.
 CLOCK_SET, RELOADED, KEPT = "engine.clock_set", "engine.reloaded", "definitions.kept"
+UMASK = 0o022  # what agentctl writes for its user has modes that depend on it
 LIMIT = 45.0  # seconds that anything is waited for; more than a busy machine needs, less than the limit of a test
 
 
@@ -201,6 +202,7 @@ class Stage:
             stdin=subprocess.DEVNULL,
             stdout=self.daemon_out,
             stderr=self.daemon_err,
+            umask=UMASK,
         )
 
         def is_up() -> bool:
@@ -451,6 +453,7 @@ class Stage:
             stderr=subprocess.PIPE,
             # a shell lets what it starts in the background ignore Ctrl-C, and that is inherited
             preexec_fn=_hear_ctrl_c,
+            umask=UMASK,
         )
 
     def _run(self, name: str, command: list[str], words: tuple[str, ...], stdin: str | None, *, record: bool) -> Result:
@@ -463,6 +466,7 @@ class Stage:
             text=True,
             timeout=LIMIT,
             check=False,
+            umask=UMASK,
         )
         result = Result(done.returncode, done.stdout, done.stderr)
         if record:
