@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -131,7 +131,7 @@ def _git(command: str, repository: object, reach: Reach, rules: Sequence[Rule], 
         tool="git",
         words=asked,
         paths=(place.names, *(names[path] for path in (*usage.files, *usage.trees) if path != ".")),
-        trees=tuple(names[path] for path in usage.trees if path != "."),
+        trees=tuple(place.names if path == "." else names[path] for path in usage.trees),
         excluded=denying,
         misfit=misfit,
         refusal=misfit,
@@ -163,6 +163,17 @@ def _in_repository(globs: Sequence[Glob], place: Place, reach: Reach) -> tuple[s
         folder = re.sub(r"[*?[\\]", "?", inside)
         patterns |= {f"{folder}/{glob.pattern}" for glob in globs if not (glob.floating or glob.pattern[0] == "/")}
     return tuple(sorted(patterns))
+
+
+def _refuse_outside(paths: Iterable[str], reach: Reach) -> None:
+    """Refuse what lies outside the workspace: git takes two such paths for no matter of its repository.
+
+    It then compares whole folders (`git diff A B` is `diff --no-index A B`), and no pathspec keeps it off anything.
+    """
+    for path in paths:
+        real = reach.find(path).real
+        if real != reach.workspace and not real.startswith(reach.workspace.rstrip("/") + "/"):
+            raise Unreadable(f"git: {path} lies outside the workspace", "write diff -r for folders; git is for its own")
 
 
 def _is_path(reach: Reach) -> Callable[[str], bool]:
@@ -218,6 +229,7 @@ def _command(
     if name == "git":
         excluded = _denying((*taking, *file_rules))
         try:
+            _refuse_outside((*usage.files, *usage.trees), reach)
             denied = _in_repository(excluded, reach.find("."), reach)
             if misfit is None:
                 argv = git.command_line(plain, is_path=_is_path(reach), denied=denied)

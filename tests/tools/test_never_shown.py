@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from daemon.functions import FunctionRegistry, ToolExecutor
-from daemon.models import FunctionCall, ToolContext, ToolResult
+from daemon.models import Effect, FunctionCall, ToolContext, ToolResult
 from daemon.policy import Policy
 from daemon.tools import git, shell
 from tests.policy.conftest import SHIPPED
@@ -662,6 +662,57 @@ def test_folders_that_are_no_repository_are_not_compared_by_git(tmp_path: Path) 
     for words in ("diff .ssh empty", "diff sub empty", "diff . empty", "diff -- sub empty"):
         for result in (run(f"git {words}"), run(words, ".")):
             assert not result.ok and "CANARY" not in result.text, words
+
+
+@NEEDS_GIT
+def test_git_compares_no_folders_outside_the_workspace(tmp_path: Path) -> None:
+    workspace, outside = tmp_path / "workspace", tmp_path / "outside"
+    write(workspace, ["sub/plain"], "plain")
+    write(outside, ["private/key"], "CANARY")
+    git_in(workspace, "init", "-q")
+    policy = f"""
+version = 1
+[paths]
+read = ["{outside}"]
+[[rule]]
+tool = "*"
+effect = "deny"
+paths = ["{outside}/private/**"]
+[[rule]]
+tool = "shell"
+effect = "allow"
+profile = "read-only"
+"""
+    _, run = runner(workspace, tmp_path, policy)
+    for line in (f"git diff sub {outside}", f"git diff -- sub {outside}", f"git diff {outside} sub"):
+        result = run(line)
+        assert not result.ok and "CANARY" not in result.text, line
+
+
+@NEEDS_GIT
+def test_a_rule_that_asks_about_paths_is_asked_by_the_tool_git_too(tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    write(workspace, ["secrets/key", "plain"], "x")
+    git_in(workspace, "init", "-q")
+    rules = """
+version = 1
+[[rule]]
+tool = "*"
+effect = "ask"
+paths = ["secrets/**"]
+[[rule]]
+tool = "git"
+effect = "allow"
+[[rule]]
+tool = "shell"
+effect = "allow"
+profile = "read-only"
+"""
+    policy, _ = runner(workspace, tmp_path, rules)
+    for words in ("log -p", "diff", "show HEAD"):
+        by_shell = policy.judge("shell", {"command": f"git {words}"}, routine="daily-report")
+        by_git = policy.judge("git", {"command": words, "repository": "."}, routine="daily-report")
+        assert by_shell.effect is by_git.effect is Effect.ASK, words
 
 
 @NEEDS_GIT
