@@ -99,7 +99,10 @@ class Secrets:
         """Know one more secret, in each form it may travel in; one of under 8 characters is left alone."""
         if len(value) < SHORTEST:
             return
-        forms = {*self._known[0], *_forms_of(value)}
+        own = _forms_of(value)
+        for form in own:
+            self._words.pop(form, None)  # known as a part of an address until now: from here on it goes everywhere
+        forms = {*self._known[0], *own}
         # the longest first: a secret that contains another is replaced as one
         self._known = tuple(sorted(forms, key=lambda form: (-len(form), form))), set()
 
@@ -110,7 +113,8 @@ class Secrets:
         if not is_plain(value):
             self.add(value)
             return
-        for form in {value, quote(value, safe=""), quote_plus(value), json.dumps(value)[1:-1]}:
+        known_everywhere = set(self._known[0]) - self._words.keys()
+        for form in {value, quote(value, safe=""), quote_plus(value), json.dumps(value)[1:-1]} - known_everywhere:
             # in JSON the letter before it may be the end of an escape: `\nstaging1`
             before = r"(?:(?<![^\W_])|(?<=\\[bfnrt])|(?<=\\u[0-9a-fA-F]{4}))"
             self._words[form] = re.compile(rf"{before}{re.escape(form)}(?![^\W_])")
@@ -123,7 +127,9 @@ class Secrets:
         if whole and _PARTS_OF_URL.sub(r"\g<path>\g<query>\g<account>", url).strip("/"):
             self.add(url)
         for part in parts_of_address(url):
-            if part.kind != "password" or not is_ordinary(part.value):
+            # `?key=monitoring&code=production` is about a name; a long word may be a token all the same
+            is_word = is_ordinary(part.value) and (part.kind == "password" or len(part.value) < DISTINCT)
+            if part.kind == "pair" or not is_word:
                 self.add_word(part.value)
 
     def add_headers(self, text: str) -> None:
@@ -139,7 +145,7 @@ class Secrets:
     def add_environment(self, env: Mapping[str, str]) -> None:
         """Know the values of those variables that are called like a secret; paths of files that hold one are none."""
         for name, value in env.items():
-            if is_secret_name(name) and not value.startswith("/"):
+            if is_secret_name(name) and not value.startswith("/") and not is_ordinary(value):
                 self.add_word(value)
 
     def redact(self, text: str) -> str:

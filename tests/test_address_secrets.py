@@ -172,3 +172,29 @@ async def test_a_report_names_host_and_user_of_a_mail_address_and_not_its_passwo
     assert told in (home.workspace / "report.md").read_text()
     doctor = await home.agentctl("doctor")
     assert "kept out of reports, from addresses: 1 password" in " ".join(doctor.out.split())
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("postgresql://u@h/db?require_auth=password", "no password was found"),
+        ("https://hooks.example.org/x?key=monitoring&code=production", "monitoring of production is up"),
+    ],
+)
+def test_an_ordinary_word_in_a_query_stays_in_reports(address: str, text: str) -> None:
+    assert redacted(address, text) == text
+
+
+def test_an_ordinary_word_in_the_environment_of_a_server_stays_in_reports() -> None:
+    secrets = Secrets()
+    secrets.add_environment({"AUTH_MODE": "disabled", "API_KEY_HEADER": "Authorization", "API_KEY": "sk-4f9x27Qz81"})
+    text = "3 services are disabled; the Authorization header is standard"
+    assert secrets.redact(f"{text} sk-4f9x27Qz81") == f"{text} {MARK}"
+
+
+@pytest.mark.parametrize("first", ["key", "word"])
+def test_a_key_that_is_also_part_of_an_address_goes_wherever_it_stands(first: str) -> None:
+    secrets = Secrets()
+    for add in (secrets.add, secrets.add_word) if first == "key" else (secrets.add_word, secrets.add):
+        add("staging1234")
+    assert secrets.redact("xstaging1234y") == f"x{MARK}y"
