@@ -7,6 +7,7 @@ harmless like its reports (neutral.py): its words may be theirs.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
@@ -26,8 +27,10 @@ def waiting_notice(
     questions = []
     for place, petition in enumerate(petitions):
         id_ = new_id()
-        text = _question(petition, id_, until) if place < MOST_QUESTIONS else f"Likewise asked: {id_}, {petition.tool}."
-        questions.append((id_, redact(text)))
+        if place < MOST_QUESTIONS:
+            questions.append((id_, _question(petition, id_, until, redact)))
+        else:
+            questions.append((id_, f"Likewise asked: {id_}, {petition.tool}."))
     head = f"The run {run.id} of {run.routine} on {host} waits: it wants to make a call that a person has to allow."
     return WaitingNotice(
         title=f"{run.routine} on {host} waits for your approval",
@@ -37,9 +40,13 @@ def waiting_notice(
     )
 
 
-def _question(petition: Petition, id_: str, until: datetime) -> str:
-    clean = neutral if petition.taint else printable
-    call = clean(in_words(petition.request))
+def _question(petition: Petition, id_: str, until: datetime, redact: Callable[[str], str]) -> str:
+    make_harmless = neutral if petition.taint else printable
+
+    def clean(text: str) -> str:
+        return make_harmless(redact(text))  # in this order: a secret with a link's signs in it would no longer be one
+
+    call = clean(in_words(petition.request, longest=sys.maxsize))  # cut last: half a secret is not known for one
     call = call if len(call) <= LONGEST else f"{call[:LONGEST]}… (agentctl approvals shows the rest)"
     block = "\n".join(f"    {line}" for line in f"{petition.tool}: {call}".splitlines())
     reason = f", {petition.reason}" if petition.reason else ""

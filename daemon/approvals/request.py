@@ -84,9 +84,10 @@ def _files(words: Any, reach: Reach) -> Iterator[tuple[str, Json]]:
         for text in dict.fromkeys((word, word.partition("=")[2])):
             try:
                 place = Path(reach.find(text).real) if text else None
-            except (Unreadable, ValueError, OSError):
+                is_file = place is not None and place.is_file()
+            except (Unreadable, ValueError, OSError):  # a word of 300 letters is no name of a file
                 continue
-            if place is not None and place.is_file() and found < MOST_FILES:
+            if place is not None and is_file and found < MOST_FILES:
                 found += 1
                 yield text, _identity(place)
 
@@ -130,8 +131,8 @@ def _identities(value: Any) -> dict[str, Json]:
     return {path: file for key, item in value.items() if key != "arguments" for path, file in _identities(item).items()}
 
 
-def in_words(request: Json) -> str:
-    """Return for a person what a request would do."""
+def in_words(request: Json, longest: int = LONGEST_WORDS) -> str:
+    """Return for a person what a request would do; of arguments at most so many characters."""
     if line := request.get("line"):
         parts = []
         for place, (joint, commands) in enumerate(line):
@@ -139,4 +140,4 @@ def in_words(request: Json) -> str:
             parts.append(piped if not place else f"{joint} {piped}")
         return " ".join(parts)
     said = ", ".join(f"{key} = {value!r}" for key, value in request["arguments"].items())
-    return said if len(said) <= LONGEST_WORDS else f"{said[:LONGEST_WORDS]}…"
+    return said if len(said) <= longest else f"{said[:longest]}…"

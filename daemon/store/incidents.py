@@ -345,7 +345,13 @@ def _hand_on(connection: sqlite3.Connection, delivery: int, place: str, now: dat
         known = json.loads(other)
         if (known.get("incident"), known.get("title")) == same:
             return  # it went there anyway, or has been handed on at an earlier attempt
-    values = (run_id, place, json.dumps({**options, "instead_of": target}), zone, *[stamp(now)] * 3)
+    values = (
+        run_id,
+        place,
+        json.dumps({**options, "instead_of": target}, separators=(",", ":")),
+        zone,
+        *[stamp(now)] * 3,
+    )
     connection.execute(
         "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since)"
         " VALUES (?, ?, ?, ?, 'pending', ?, ?, ?)",

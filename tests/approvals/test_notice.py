@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from daemon.approvals.notice import LONGEST, waiting_notice
 from daemon.models import DeliveryStatus, Petition, Run, Taint
+from daemon.redact import Secrets
 from daemon.routines import Routine
 from daemon.store.incidents import Alerting
 from tests.approvals.conftest import turn, write
@@ -75,6 +76,20 @@ def word(petition: Petition, run: Run) -> str:
     notice = waiting_notice(run, [petition], ["mail"], until=until, redact=lambda text: text.replace("s3cr3t", "[…]"))
     ((_, text),) = notice.questions
     return text
+
+
+async def test_a_secret_in_a_call_is_redacted_though_it_is_cut_or_has_the_signs_of_a_link(house):
+    here = house(turn(write(content=f"{'x' * (LONGEST - 60)} sk-proj-aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5")), "Done.")
+    run, asked = await here.waits()
+    secrets = Secrets()
+    secrets.add("sk-proj-aB3dE5gH7jK9mN1pQ3rS5tU7vW9xY1zA3bC5")
+    secrets.add("mE4.abcdef.ghijkl-secret")
+    until = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
+    for taint in (Taint.NONE, Taint.TAINTED):
+        petition = replace(asked.petition, taint=taint, reason="mE4.abcdef.ghijkl-secret")
+        notice = waiting_notice(run, [petition], ["mail"], until=until, redact=secrets.redact)
+        ((_, text),) = notice.questions
+        assert "sk-proj" not in text and "abcdef" not in text
 
 
 async def test_the_words_of_a_call_are_bounded_redacted_and_for_strangers_made_harmless(house):
