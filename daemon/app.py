@@ -559,6 +559,7 @@ class App:
             lead=lead,
             when_moved=self._moved,
             when_paused=self._paused,
+            when_waits_moved=self._look_at_waits,
         )
         await self.fleet.join()
         return self.fleet

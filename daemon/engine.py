@@ -30,7 +30,7 @@ from daemon.arrivals import RETRY, Arrivals
 from daemon.clock import Clock, machine_id
 from daemon.due import next_moment
 from daemon.errands import Errands
-from daemon.errors import ConfigError, NotFound, Refused
+from daemon.errors import ConfigError, DaemonError, NotFound, Refused
 from daemon.hindrances import Afford, anything
 from daemon.ledger import AHEAD, SLICE, Ledger, sliced
 from daemon.models import Run, new_id
@@ -302,10 +302,13 @@ class RoutineEngine:
             while steps != self._steps:  # it may be set once more before this is done
                 steps = self._steps
                 log.info("engine.clock_set", now=self._clock.now().isoformat())
-                for run in (await self._journal.move_waits()).runs:
-                    if run.trigger != SUBAGENT:  # its parent takes it up
-                        await self._submit(run)
-                self._when_waits_moved()
+                try:
+                    for run in (await self._journal.move_waits()).runs:
+                        if run.trigger != SUBAGENT:  # its parent takes it up
+                            await self._submit(run)
+                    self._when_waits_moved()
+                except DaemonError as error:  # no room, or no database: slots are put right all the same
+                    log.warning("clock.waits_not_moved", detail=str(error))
                 async with self._ledger.open():
                     await self._ledger.realign()
                     await self._stand(self._ledger.schedules)

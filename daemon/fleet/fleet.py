@@ -70,12 +70,14 @@ class Fleet:
         lead: Callable[[], Sequence[tuple[str, Any]]] | None = None,
         when_moved: Callable[[Run], None] = lambda run: None,
         when_paused: Callable[[], None] = lambda: None,
+        when_waits_moved: Callable[[], None] = lambda: None,
     ) -> None:
         """`lives`: it lives runs itself; `has`: what runs may need that it has, as `needs.having` tells it.
 
         `lead`: what it does while it leads; `when_moved`: told of runs of others.
 
-        `when_paused` is told that somebody may have paused or resumed a routine, or allowed a call for good.
+        `when_paused` is told that somebody may have paused or resumed a routine, or allowed a call for good;
+        `when_waits_moved`, that deliveries or questions end their wait at another time.
         """
         self._rooms, self._url, self._lives, self._when_moved = rooms, url, lives, when_moved
         self._when_paused, self._has, self._host = when_paused, has, os.uname().nodename
@@ -89,7 +91,16 @@ class Fleet:
             seen=rooms.boot,
         )
         heal = healing(_OVERDUE // _MICROSECOND)
-        self.heart = Heart(rooms.journal, rooms.executor, me, lives=lives, heal=heal, lead=lead, has=has)
+        self.heart = Heart(
+            rooms.journal,
+            rooms.executor,
+            me,
+            lives=lives,
+            heal=heal,
+            lead=lead,
+            has=has,
+            when_waits_moved=when_waits_moved,
+        )
         self._ear = Ear(url, self._heard, self._missed)
         self._looking: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()

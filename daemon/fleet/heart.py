@@ -38,8 +38,10 @@ class Heart:
         heal: Any = None,
         lead: Callable[[], Sequence[tuple[str, Any]]] | None = None,
         has: Callable[[], Json] = dict,
+        when_waits_moved: Callable[[], None] = lambda: None,
     ) -> None:
-        self._has = has
+        """`when_waits_moved`: told when a beat has moved the end of deliveries or questions to another time."""
+        self._has, self._when_waits_moved = has, when_waits_moved
         self._journal, self._executor, self._me, self._heal, self._lead = journal, executor, me, heal, lead
         self._lives = lives
         self._leading: list[asyncio.Task[None]] = []
@@ -95,6 +97,8 @@ class Heart:
                 log.warning("run.lost" if run in beat.lost else "run.stopping", run=run)
         if beat.freed:
             log.warning("fleet.took_over", runs=list(beat.freed))
+        if beat.waits.deliveries or beat.waits.questions:
+            self._when_waits_moved()
         if beat.leads and not self._leading and self._lead:
             log.info("fleet.leads")
             self._leading = [asyncio.create_task(work, name=name) for name, work in self._lead()]

@@ -18,6 +18,7 @@ from daemon.store.rows import MICROSECOND, moment, now_in, stamp
 from daemon.store.runs import LEASE, Runs
 from daemon.store.waits import MovedWaits, move_deliveries, move_waits
 
+SKEW = timedelta(seconds=5) // MICROSECOND  # by so much the clocks of a fleet may differ, as doctor takes it
 FORGOTTEN = timedelta(days=1) // MICROSECOND  # microseconds after which a silent process is not listed any more
 
 
@@ -92,7 +93,7 @@ class Leases(Runs):
 
         def work(connection: sqlite3.Connection) -> Beat:
             there = now_in(connection, now)
-            waits = move_waits(connection, there)
+            waits = move_waits(connection, there, skew=SKEW)
             self._end_leases_of_the_future(connection, there)
             row = (me.id, me.kind, me.host, me.pid, me.version, stamp(me.started), there, me.running, me.capacity)
             connection.execute(_ALIVE, (*row, has))

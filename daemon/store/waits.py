@@ -84,17 +84,19 @@ class MovedWaits:
             )
 
 
-def move_waits(connection: sqlite3.Connection, now: int) -> MovedWaits:
-    """Move every wait that began later than `now`, microseconds since 1970, in the transaction under way.
+def move_waits(connection: sqlite3.Connection, now: int, *, skew: int = 0) -> MovedWaits:
+    """Move every wait that began later than `now` + `skew`, microseconds, in the transaction under way.
 
-    All but those of deliveries, which wait by the clock of whoever sends them: see `move_deliveries`.
+    `skew` is by how much clocks of several machines may differ without one of them being wrong. Deliveries are left
+    out, as they wait by the clock of whoever sends them: see `move_deliveries`.
     """
-    runs = connection.execute(_MOVE_RUNS, (now, now, now, now + DAY)).fetchall()
-    questions = connection.execute(_MOVE_QUESTIONS, (now, now, now)).fetchall()
-    pauses = connection.execute(_MOVE_PAUSES, (now, now, now)).fetchall()
-    connection.execute(_MOVE_INCIDENTS, (now,) * 12)
-    connection.execute(_MOVE_DIGEST, (now, now))
-    connection.execute(_MOVE_SPENDING, (now, now))
+    latest = now + skew
+    runs = connection.execute(_MOVE_RUNS, (now, now, latest, now + DAY)).fetchall()
+    questions = connection.execute(_MOVE_QUESTIONS, (now, now, latest)).fetchall()
+    pauses = connection.execute(_MOVE_PAUSES, (now, now, latest)).fetchall()
+    connection.execute(_MOVE_INCIDENTS, (latest, now) * 4 + (latest,) * 4)
+    connection.execute(_MOVE_DIGEST, (now, latest))
+    connection.execute(_MOVE_SPENDING, (now, latest))
     return MovedWaits(
         runs=tuple(sorted(map(run_of, runs), key=lambda run: run.id)),
         questions=tuple(sorted(id_ for (id_,) in questions)),
