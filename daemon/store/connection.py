@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -66,7 +65,7 @@ def open_writer(path: Path, migrations: Path) -> sqlite3.Connection:
         # Every 16 MiB: a page that is written again and again, as most are, is copied over once for all that.
         connection.execute("PRAGMA wal_autocheckpoint = 4000")
         connection.execute("PRAGMA journal_size_limit = 16777216")  # a WAL that grew in a rush is cut back to that
-        check_modules({name for (name,) in connection.execute("SELECT name FROM pragma_module_list")})
+        check_features(connection)
         migrate(connection, path, migrations)
     except sqlite3.Error as error:
         connection.close()
@@ -108,14 +107,17 @@ def check_sqlite(version: tuple[int, ...]) -> None:
         )
 
 
-def check_modules(names: Collection[str]) -> None:
-    """Raise ConfigError if this Python's SQLite lacks full-text search, or JSON, which recent ones always have."""
-    for module, feature in (("fts5", "FTS5"), ("json_each", "JSON")):
-        if module not in names:
-            problem = f"was built without {feature}"
-            raise ConfigError(
-                Fault(file="SQLite", key="", found="", problem=problem, hint="use another build of Python")
-            )
+def check_features(connection: sqlite3.Connection) -> None:
+    """Raise ConfigError if this Python's SQLite lacks full-text search or JSON, which recent ones always have.
+
+    Each is tried, as SQLite's list of modules does not name json_each before its first use (seen in 3.53).
+    """
+    for feature, trial in (("FTS5", "SELECT fts5_source_id()"), ("JSON", "SELECT json('[]')")):
+        try:
+            connection.execute(trial)
+        except sqlite3.OperationalError:  # no such function
+            problem, hint = f"was built without {feature}", "use another build of Python"
+            raise ConfigError(Fault(file="SQLite", key="", found="", problem=problem, hint=hint)) from None
 
 
 def migrate(connection: sqlite3.Connection, path: Path, migrations: Path) -> None:

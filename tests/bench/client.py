@@ -1,4 +1,4 @@
-"""What a person waits for: `agentctl list`."""
+"""What a person waits for: `agentctl list` and `status`; and what a request to the control API costs the daemon."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.bench import house
+from tests.bench.idle import cpu_of
 from tests.bench.measure import Bench, Effort, Row, median, ms, ratio
+from tests.bench.thousands import MANY, write_routines
 
 
 def _took(argv: Sequence[str], config: Path) -> float:
@@ -19,23 +21,57 @@ def _took(argv: Sequence[str], config: Path) -> float:
     return time.perf_counter() - begin
 
 
-def _list(effort: Effort) -> Iterable[Row]:
+def _verb(effort: Effort, verb: str) -> Iterable[Row]:
     with tempfile.TemporaryDirectory() as folder:
         config = house.build(Path(folder) / "h", "http://127.0.0.1:9", width=5)
-        nothing, command = [sys.executable, "-c", "pass"], house.agentctl("list")
+        nothing, command = [sys.executable, "-c", "pass"], house.agentctl(verb)
         with house.Daemon(config):
             _took(nothing, config), _took(command, config)
             times = [(_took(nothing, config), _took(command, config)) for _ in range(effort.rounds * 4)]
     theirs, mine = [pair[0] for pair in times], [pair[1] for pair in times]
     note = "" if Path(command[0]).name == "agentctl" else "without the installed script"
     yield Row(
-        name="agentctl list / python -c pass",
+        name=f"agentctl {verb} / python -c pass",
         floor=ms(median(theirs)),
         ours=ms(median(mine)),
         ratio=ratio(mine, theirs),
-        bar=2.6,
+        bar=2.8,
         note=note,
     )
 
 
-ROWS: dict[str, Bench] = {"list": _list}
+def _list_of_many(effort: Effort) -> Iterable[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        config = house.build(Path(folder) / "h", "http://127.0.0.1:9", width=1)
+        count = effort.scaled(MANY)
+        write_routines(config.parent / "routines", count)
+        command = house.agentctl("list")
+        with house.Daemon(config):
+            _took(command, config)
+            took = median(_took(command, config) for _ in range(effort.rounds))
+    yield Row(name=f"agentctl list, {count:,} routines", ours=ms(took), value=took * 1000, bar=150, note="ms")
+
+
+def _request(effort: Effort) -> Iterable[Row]:
+    """Measure the daemon's CPU for one request on a connection that stays open, as the page and `top` keep theirs."""
+    count = effort.scaled(400)
+    with tempfile.TemporaryDirectory() as folder:
+        config = house.build(Path(folder) / "h", "http://127.0.0.1:9", width=5)
+        with house.Daemon(config) as daemon, house.Connection(config) as connection:
+            connection.get("/v1/routines/bench-0")
+            spent = []
+            for _ in range(effort.rounds):
+                begin = cpu_of(daemon.pid)
+                for _ in range(count):
+                    connection.get("/v1/routines/bench-0")
+                spent.append((cpu_of(daemon.pid) - begin) / count)
+    each = median(spent)
+    yield Row(name="a request to the control API", ours=f"{ms(each)} CPU", value=each * 1000, bar=0.8, note="ms")
+
+
+ROWS: dict[str, Bench] = {
+    "list": lambda effort: _verb(effort, "list"),
+    "status": lambda effort: _verb(effort, "status"),
+    "list-many": _list_of_many,
+    "api": _request,
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tempfile
 from collections.abc import Iterable
@@ -9,20 +10,34 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import house
+from tests.bench.history import fill, now
 from tests.bench.measure import Bench, Effort, Row, Worker, in_turns, median, ms, ratio
 from tests.bench.vendor import Vendor
 
 _REMEMBERED = 10_000
+# Runs of one routine in the journal of a year: some 270 a day.
+_PAST = 100_000
 
 
 def _row(
-    effort: Effort, name: str, bar: float, kind: str = "open_source", *, news: bool = False, **house_: Any
+    effort: Effort,
+    name: str,
+    bar: float | None = None,
+    kind: str = "open_source",
+    *,
+    news: bool = False,
+    remembered: int = _REMEMBERED,
+    **house_: Any,
 ) -> Iterable[Row]:
+    """Compare runs with a process that sends the same two bodies through one bare httpx client.
+
+    `remembered` items are in memory; with `news` each run's report differs from those before it.
+    """
     count = effort.scaled(80)
     with tempfile.TemporaryDirectory() as folder, Vendor(news=news) as vendor:
         config = house.build(Path(folder) / "house", vendor.url, kind=kind, **house_)
-        remembered = effort.furnished(_REMEMBERED)
-        with Worker("tests.bench.house:runs", config=str(config), width=1, remembered=remembered) as ours:
+        items = effort.furnished(remembered) if remembered else 0
+        with Worker("tests.bench.house:runs", config=str(config), width=1, remembered=items) as ours:
             ours.round(2)
             bodies = Path(folder) / "bodies.json"
             bodies.write_text(vendor.bodies)  # the floor sends what we sent
@@ -41,22 +56,42 @@ def _row(
     )
 
 
+def _growth(effort: Effort) -> Iterable[Row]:
+    """Compare runs on a journal of a year with runs on an empty one: what a run costs should not grow with its past."""
+    past, count = effort.furnished(_PAST), effort.scaled(40)
+    with tempfile.TemporaryDirectory() as folder, Vendor(news=True) as vendor:
+        empty = house.build(Path(folder) / "empty", vendor.url)
+        old = house.build(Path(folder) / "old", vendor.url)
+        asyncio.run(fill(old.parent / "state" / "agentd.db", past, end=now(), days=365, routines=["bench-0"]))
+        with (
+            Worker("tests.bench.house:runs", config=str(empty), width=1, remembered=0) as floor,
+            Worker("tests.bench.house:runs", config=str(old), width=1, remembered=0) as ours,
+        ):
+            theirs, mine = in_turns(effort, count, floor, ours)
+    yield Row(
+        name=f"the same after {past:,} runs / empty journal",
+        floor=f"{ms(median(s.cpu for s in theirs) / count)} CPU",
+        ours=f"{ms(median(s.cpu for s in mine) / count)} CPU",
+        ratio=ratio([s.cpu for s in mine], [s.cpu for s in theirs]),
+        bar=1.2,
+    )
+
+
 ROWS: dict[str, Bench] = {
-    "cpu-small": lambda effort: _row(effort, "2-call run, CPU / httpx", 2.8),
-    # a memory that learns something with each run has more to write, and has to look again at the next one
-    "cpu-news": lambda effort: _row(effort, "2-call run, each report new / httpx", 2.8, news=True),
-    "cpu-recall": lambda effort: _row(effort, "2-call run, not archived / httpx", 2.8, memory="recall"),
-    "cpu-36k": lambda effort: _row(effort, "2-call run, 36 kB prompt / httpx", 2.5, prompt=30_000),
-    "cpu-sdk": lambda effort: _row(effort, "2-call run by the SDK / httpx", 3.2, kind="openai"),
+    # the bar that users feel: a journal that was empty, and a report that is new each time
+    "cpu-news": lambda effort: _row(effort, "2-call run, each report new / httpx", 4.0, news=True, remembered=0),
+    "cpu-past": lambda effort: _growth(effort),
+    "cpu-small": lambda effort: _row(effort, "2-call run, the same report each time / httpx"),
+    "cpu-recall": lambda effort: _row(effort, "2-call run, not archived / httpx", memory="recall"),
+    "cpu-36k": lambda effort: _row(effort, "2-call run, 36 kB prompt / httpx", prompt=30_000),
+    "cpu-sdk": lambda effort: _row(effort, "2-call run by the SDK / httpx", kind="openai"),
 }
 
 
 def _of(kind: str) -> dict[str, Bench]:
     return {
-        f"cpu-small:{kind}": lambda effort: _row(effort, f"2-call run, {kind} / httpx", 3.2, kind=kind),
-        f"cpu-36k:{kind}": lambda effort: _row(
-            effort, f"the same, 36 kB, {kind} / httpx", 3.2, kind=kind, prompt=30_000
-        ),
+        f"cpu-small:{kind}": lambda effort: _row(effort, f"2-call run, {kind} / httpx", kind=kind),
+        f"cpu-36k:{kind}": lambda effort: _row(effort, f"the same, 36 kB, {kind} / httpx", kind=kind, prompt=30_000),
     }
 
 

