@@ -27,6 +27,13 @@ ANSWERS: tuple[tuple[type[DaemonError], HTTPStatus, str], ...] = (
     (DaemonError, HTTPStatus.INTERNAL_SERVER_ERROR, "failed"),
 )
 
+# Python 3.13 has other words for these (of RFC 9110); what a client compares stays the same with every Python.
+_TITLES = {
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "Request Entity Too Large",
+    HTTPStatus.REQUEST_URI_TOO_LONG: "Request-URI Too Long",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "Unprocessable Entity",
+}
+
 
 class BadRequest(Exception):
     """The request itself cannot be used; the API's own complaint, before any room of the daemon is asked."""
@@ -45,7 +52,7 @@ def problem(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Return an answer that says what went wrong."""
-    body = ProblemView(title=status.phrase, status=status.value, detail=detail, code=code)
+    body = ProblemView(title=_TITLES.get(status, status.phrase), status=status.value, detail=detail, code=code)
     if faults:
         body["faults"] = list(faults)
     return Response(encoded(body), status_code=status.value, media_type=MEDIA_TYPE, headers=headers)

@@ -26,6 +26,7 @@ from daemon.tools.repository import repository_view
 LONGEST = 3700.0
 PROGRAMS = frozenset({"shell", "git", "script"})
 _NOT_FOUND = 127  # what a shell gives
+_NO_REPOSITORY = 128  # as git exits
 # Programs that take orders from files in the home folder (~/.jq is code, ~/.magic too), which is the workspace here.
 _OBEY_HOME, _NOWHERE = frozenset({"jq", "file", "git"}), "/nonexistent"
 # They look at the machine, which a sandbox of their own would hide; run so only with words that change nothing.
@@ -103,11 +104,15 @@ class _Commands:
     def running(self, command: PlannedCommand) -> Running:
         require_sandbox(self.policy, self.sandbox, command.program, reads_only=command.reads_only)
         variables, needs = {"HOME": _NOWHERE} if command.program in _OBEY_HOME else {}, list[str]()
+        stdin, fault = None, None
         if command.program == "git":
             variables |= repository_view(Path(self.folder), self.files, owner=self.sandbox.user, denied=command.denied)
             needs.append(variables["GIT_DIR"])
-        stdin, fault = None, None
-        if command.stdin is not None:
+            if command.argv[1:] != ("--version",) and not Path(self.folder, ".git").exists():
+                # Without a repository `git diff` compares plain folders, and from git 2.51 on takes the patterns that
+                # keep denied files out as relative to those folders.
+                fault = (_NO_REPOSITORY, "fatal: not a git repository")
+        if command.stdin is not None and fault is None:
             try:
                 stdin = open_beneath(command.stdin.root, command.stdin.inside)
                 self.files.callback(os.close, stdin)

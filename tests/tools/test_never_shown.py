@@ -658,7 +658,8 @@ def test_folders_that_are_no_repository_are_not_compared_by_git(tmp_path: Path) 
     workspace = tmp_path / "workspace"
     write(workspace, [".ssh/config", "sub/.env"], "CANARY")
     (workspace / "empty").mkdir()
-    _, run = runner(workspace, tmp_path, SHIPPED.read_text())
+    denied = '[[rule]]\ntool = "*"\npaths = ["sub/.env"]\neffect = "deny"\n'
+    _, run = runner(workspace, tmp_path, SHIPPED.read_text() + denied)
     for words in ("diff .ssh empty", "diff sub empty", "diff . empty", "diff -- sub empty"):
         for result in (run(f"git {words}"), run(words, ".")):
             assert not result.ok and "CANARY" not in result.text, words
