@@ -12,11 +12,8 @@ import json
 import os
 import struct
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 PATIENCE = 60.0  # seconds for one answer: a reload of ten thousand files takes a few
 # What connecting may come to, in words for the person who looked there.

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
 from daemon.control.call import DONE, NEW, Call, quote
 from daemon.control.naming import run_named
 from daemon.control.render import (
@@ -19,13 +23,6 @@ from daemon.control.render import (
     words,
 )
 from daemon.control.render import moment as at
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-    from typing import Any
-
 
 HELD = ", held back until a rehearsal was approved"
 
