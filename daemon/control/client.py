@@ -13,6 +13,7 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 PATIENCE = 60.0  # seconds for one answer: a reload of ten thousand files takes a few
@@ -55,11 +56,14 @@ class Client:
     """
 
     def __init__(self, path: str, *, named: bool = False) -> None:
-        self.path, self._trusted = path, named or path.startswith("/run/agentd/")
+        self.path, self.is_trusted = path, named or path.startswith("/run/agentd/")
         self.version = ""
         """The daemon's, known after the first answer."""
         self._spare: _socket.socket | None = None
         """A connection that is open already."""
+        self._connection: _socket.socket | None = None
+        """Of the last request."""
+        self._has_hung_up = False
 
     @classmethod
     def at(cls, path: str, *, named: bool = False) -> Client:
@@ -102,6 +106,10 @@ class Client:
 
     def _request(self, method: str, target: str, body: Mapping[str, Any] | None) -> _socket.socket:
         connection, self._spare = self._spare or self.connect(), None
+        self._connection = connection
+        if self._has_hung_up:
+            connection.close()
+            raise Lost("the client has hung up")
         data = json.dumps(body).encode() if body is not None else b""
         head = f"{method} {target} HTTP/1.1\r\nHost: agentd\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n"
         try:
@@ -110,6 +118,13 @@ class Client:
             connection.close()
             raise Lost(self.path) from error
         return connection
+
+    def hang_up(self) -> None:
+        """End the answer under way, from any thread, and refuse more requests: whoever waits for one gets Lost."""
+        self._has_hung_up = True
+        if self._connection is not None:
+            with suppress(OSError):  # it has been closed
+                self._connection.shutdown(_socket.SHUT_RDWR)
 
     def connect(self) -> _socket.socket:
         """Open a connection; Unreachable if there is no daemon, or one of a stranger."""
@@ -122,7 +137,7 @@ class Client:
             long = error.errno is None  # "AF_UNIX path too long" is refused before the kernel is asked
             why = "the path is too long for a socket" if long else NOT_THERE.get(error.errno or 0, str(error.strerror))
             raise Unreachable((self.path, why)) from None
-        if not self._trusted and (stranger := _stranger(connection)) is not None:
+        if not self.is_trusted and (stranger := _stranger(connection)) is not None:
             connection.close()
             raise Unreachable((self.path, f"the daemon there belongs to another user (uid {stranger})"))
         return connection

@@ -271,9 +271,9 @@ def inspect(call: Call) -> int:
 
         return follow(call, told)
     if call.html:
-        from daemon.control.page import command
+        from daemon.control.page.transcripts import write as write_page
 
-        return command.write(call, told["id"])
+        return write_page(call, told["id"])
     run = quote(told["id"])
     steps = call.items(f"/v1/runs/{run}/steps?limit=1000")
     calls = call.client.ask("GET", f"/v1/runs/{run}/calls")["items"]
