@@ -1,15 +1,14 @@
 """The one client of the control API: a socket and JSON.
 
-It starts with every `agentctl`, so it imports next to nothing: `_socket` is the C half of `socket`, whose other half
-spends 2 ms on enums that are of no use here.
+It starts with every `agentctl`, so it imports next to nothing.
 """
 
 from __future__ import annotations
 
-import _socket
 import errno
 import json
 import os
+import socket
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -59,9 +58,9 @@ class Client:
         self.path, self.is_trusted = path, named or path.startswith("/run/agentd/")
         self.version = ""
         """The daemon's, known after the first answer."""
-        self._spare: _socket.socket | None = None
+        self._spare: socket.socket | None = None
         """A connection that is open already."""
-        self._connection: _socket.socket | None = None
+        self._connection: socket.socket | None = None
         """Of the last request."""
         self._has_hung_up = False
 
@@ -104,7 +103,7 @@ class Client:
         finally:
             connection.close()
 
-    def _request(self, method: str, target: str, body: Mapping[str, Any] | None) -> _socket.socket:
+    def _request(self, method: str, target: str, body: Mapping[str, Any] | None) -> socket.socket:
         connection, self._spare = self._spare or self.connect(), None
         self._connection = connection
         if self._has_hung_up:
@@ -124,11 +123,11 @@ class Client:
         self._has_hung_up = True
         if self._connection is not None:
             with suppress(OSError):  # it has been closed
-                self._connection.shutdown(_socket.SHUT_RDWR)
+                self._connection.shutdown(socket.SHUT_RDWR)
 
-    def connect(self) -> _socket.socket:
+    def connect(self) -> socket.socket:
         """Open a connection; Unreachable if there is no daemon, or one of a stranger."""
-        connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(PATIENCE)
         try:
             connection.connect(self.path)
@@ -154,12 +153,12 @@ def find(places: Iterable[str], *, named: bool = False) -> Client:
     raise Unreachable(*tried)
 
 
-def _stranger(connection: _socket.socket) -> int | None:
+def _stranger(connection: socket.socket) -> int | None:
     """Return the uid of a server that is neither ours nor root's; root may speak to anybody's."""
     own = os.geteuid()
     if own == 0 or sys.platform != "linux":
         return None
-    _pid, uid, _gid = struct.unpack("3i", connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12))
+    _pid, uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return uid if uid not in (own, 0) else None
 
 
@@ -173,7 +172,7 @@ def _json_of(text: str) -> Any:
 class _Answer:
     """An HTTP answer, read as far as it has been asked for."""
 
-    def __init__(self, connection: _socket.socket) -> None:
+    def __init__(self, connection: socket.socket) -> None:
         self._connection, self._buffer = connection, b""
         first, *lines = self._until(b"\r\n\r\n").decode("latin-1").split("\r\n")
         self.status = int(first.split(" ", 2)[1])

@@ -33,7 +33,7 @@ def _list(effort: Effort) -> Iterable[Row]:
         floor=ms(median(theirs)),
         ours=ms(median(mine)),
         ratio=ratio(mine, theirs),
-        bar=2.6,
+        bar=2.8,
         note=note,
     )
 

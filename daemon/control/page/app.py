@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -132,7 +132,7 @@ def show(view: View, daemon: DaemonClients) -> Callable[[Request], Response]:
     return handle
 
 
-def act(action: Action, daemon: DaemonClients) -> Callable[[Request], object]:
+def act(action: Action, daemon: DaemonClients) -> Callable[[Request], Awaitable[Response]]:
     """Return the handler of a button."""
 
     async def handle(request: Request) -> Response:
