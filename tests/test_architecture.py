@@ -261,7 +261,7 @@ def loaded_by(*names: str) -> set[str]:
 
 
 def test_the_client_really_is_light():
-    assert not loaded_by("daemon.control.cli", "daemon.control.client") & (HEAVY | {"asyncio", "argparse", "typing"})
+    assert not loaded_by("daemon.control.cli", "daemon.control.client") & (HEAVY | {"asyncio", "argparse"})
 
 
 def test_the_daemon_starts_without_sdk_and_sqlmodel():

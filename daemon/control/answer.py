@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
 
 from daemon.control.call import DONE, NOT_SUCCEEDED, REFUSED, Call, quote
 from daemon.control.render import BOLD, DIM, RED, YELLOW, counted, now, one_line, short, span, when
 from daemon.control.render import moment as at
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-    from typing import Any
 
 
 def approvals(call: Call) -> int:

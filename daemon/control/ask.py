@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from daemon.control.call import DETACHED, DONE, UNREACHABLE, USAGE, Call, exit_code_of, quote, start_command
 from daemon.control.client import Lost, Problem, Unreachable
 from daemon.control.naming import run_named
 from daemon.control.progress import Progress
 from daemon.control.render import DIM, RED, YELLOW, one_line, short, words
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 
 def ask(call: Call) -> int:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from daemon.control.client import Client, Problem, find
 from daemon.control.render import stderr_page, stdout_page
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any
 
 # Exit codes, as scripts know them (`agentctl help` lists them).
 DONE, NOT_SUCCEEDED, USAGE, UNREACHABLE, NOT_FOUND, REFUSED, UNDELIVERED, SKIPPED, WAITING = range(9)

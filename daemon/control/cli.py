@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Sequence
 
 from daemon.control.call import (
     DETACHED,
@@ -21,10 +22,6 @@ from daemon.control.call import (
 )
 from daemon.control.client import Lost, Problem, Unreachable
 from daemon.control.verbs import VERBS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # What writing to stdout may come to: `agentctl runs > file` on a full disk, or beyond a limit.
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

@@ -1,22 +1,19 @@
 """The one client of the control API: a socket and JSON.
 
-It starts with every `agentctl`, so it imports next to nothing: `_socket` is the C half of `socket`, whose other half
-spends 2 ms on enums that are of no use here.
+It starts with every `agentctl`, so it imports next to nothing.
 """
 
 from __future__ import annotations
 
-import _socket
 import errno
 import json
 import os
+import socket
 import struct
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
 
 PATIENCE = 60.0  # seconds for one answer: a reload of ten thousand files takes a few
 # What connecting may come to, in words for the person who looked there.
@@ -58,11 +55,14 @@ class Client:
     """
 
     def __init__(self, path: str, *, named: bool = False) -> None:
-        self.path, self._trusted = path, named or path.startswith("/run/agentd/")
+        self.path, self.is_trusted = path, named or path.startswith("/run/agentd/")
         self.version = ""
         """The daemon's, known after the first answer."""
-        self._spare: _socket.socket | None = None
+        self._spare: socket.socket | None = None
         """A connection that is open already."""
+        self._connection: socket.socket | None = None
+        """Of the last request."""
+        self._has_hung_up = False
 
     @classmethod
     def at(cls, path: str, *, named: bool = False) -> Client:
@@ -103,8 +103,12 @@ class Client:
         finally:
             connection.close()
 
-    def _request(self, method: str, target: str, body: Mapping[str, Any] | None) -> _socket.socket:
+    def _request(self, method: str, target: str, body: Mapping[str, Any] | None) -> socket.socket:
         connection, self._spare = self._spare or self.connect(), None
+        self._connection = connection
+        if self._has_hung_up:
+            connection.close()
+            raise Lost("the client has hung up")
         data = json.dumps(body).encode() if body is not None else b""
         head = f"{method} {target} HTTP/1.1\r\nHost: agentd\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n"
         try:
@@ -114,9 +118,16 @@ class Client:
             raise Lost(self.path) from error
         return connection
 
-    def connect(self) -> _socket.socket:
+    def hang_up(self) -> None:
+        """End the answer under way, from any thread, and refuse more requests: whoever waits for one gets Lost."""
+        self._has_hung_up = True
+        if self._connection is not None:
+            with suppress(OSError):  # it has been closed
+                self._connection.shutdown(socket.SHUT_RDWR)
+
+    def connect(self) -> socket.socket:
         """Open a connection; Unreachable if there is no daemon, or one of a stranger."""
-        connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(PATIENCE)
         try:
             connection.connect(self.path)
@@ -125,7 +136,7 @@ class Client:
             long = error.errno is None  # "AF_UNIX path too long" is refused before the kernel is asked
             why = "the path is too long for a socket" if long else NOT_THERE.get(error.errno or 0, str(error.strerror))
             raise Unreachable((self.path, why)) from None
-        if not self._trusted and (stranger := _stranger(connection)) is not None:
+        if not self.is_trusted and (stranger := _stranger(connection)) is not None:
             connection.close()
             raise Unreachable((self.path, f"the daemon there belongs to another user (uid {stranger})"))
         return connection
@@ -142,12 +153,12 @@ def find(places: Iterable[str], *, named: bool = False) -> Client:
     raise Unreachable(*tried)
 
 
-def _stranger(connection: _socket.socket) -> int | None:
+def _stranger(connection: socket.socket) -> int | None:
     """Return the uid of a server that is neither ours nor root's; root may speak to anybody's."""
     own = os.geteuid()
     if own == 0 or sys.platform != "linux":
         return None
-    _pid, uid, _gid = struct.unpack("3i", connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12))
+    _pid, uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return uid if uid not in (own, 0) else None
 
 
@@ -161,7 +172,7 @@ def _json_of(text: str) -> Any:
 class _Answer:
     """An HTTP answer, read as far as it has been asked for."""
 
-    def __init__(self, connection: _socket.socket) -> None:
+    def __init__(self, connection: socket.socket) -> None:
         self._connection, self._buffer = connection, b""
         first, *lines = self._until(b"\r\n\r\n").decode("latin-1").split("\r\n")
         self.status = int(first.split(" ", 2)[1])

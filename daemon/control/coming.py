@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from daemon.control.call import DONE, Call
 from daemon.control.render import DIM, YELLOW, counted, span, when
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 
 def forecast(call: Call) -> int:

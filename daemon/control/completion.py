@@ -5,11 +5,9 @@ The scripts hold the verbs and options as they are now; names of routines are as
 
 from __future__ import annotations
 
-from daemon.control.call import DONE, USAGE, Call
+from collections.abc import Mapping
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from daemon.control.call import DONE, USAGE, Call
 
 _NAMES = (
     'agentctl list --json 2>/dev/null | sed \'s/{"name": "/\\n&/g\' | sed -n \'s/^{"name": "\\([a-z0-9-]*\\)".*/\\1/p\''

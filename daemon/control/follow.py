@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from daemon.control.call import DETACHED, DONE, UNREACHABLE, Call, exit_code_of, quote, start_command
 from daemon.control.client import Lost, Unreachable
 from daemon.control.progress import Progress
 from daemon.control.render import BOLD, DIM, RED, YELLOW, counted, one_line, short, words
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 # A report that is written into a file is there within milliseconds; one that is sent elsewhere may take hours.
 MOMENTS = (0.01, 0.04, 0.15, 0.3, 0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
@@ -132,7 +132,10 @@ class PeerProtocol(H11Protocol):
 class Listener:
     """An application on its socket, from the moment it is made until it is stopped."""
 
-    def __init__(self, app: ASGIApp, door: Door, version: str, *, limits: ConnectionLimits | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, door: Door, headers: Mapping[str, str], *, limits: ConnectionLimits | None = None
+    ) -> None:
+        """`headers`: what every answer carries."""
         self._door = door
         self.connections = Connections(str(door.path), limits or limits_of_this_process())
         self._guest = _Guest(
@@ -145,7 +148,7 @@ class Listener:
                 access_log=False,
                 date_header=False,
                 server_header=False,
-                headers=[("agentd-version", version)],
+                headers=list(headers.items()),
                 timeout_graceful_shutdown=LAST_WORDS,
                 timeout_keep_alive=ceil(self.connections.limits.idle),
                 backlog=ACCEPTED_AT_ONCE,

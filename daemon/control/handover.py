@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NoReturn
+
 from daemon.control.call import DONE, NOT_SUCCEEDED, Call
 from daemon.control.client import Unreachable
 from daemon.control.render import YELLOW
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import NoReturn
 
 
 def new(call: Call) -> int:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from daemon.control.call import DETACHED, UNREACHABLE, Call, quote, start_command
 from daemon.control.client import Lost
 from daemon.control.progress import summary
 from daemon.control.render import DIM, RED, moment, one_line, short, words
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 # Of these there may be hundreds a second, and each is a word: whoever wants them asks for JSON.
 _PIECES = frozenset({"delta"})

@@ -127,4 +127,4 @@ class HookServer(Listener):
         limits: ConnectionLimits | None = None,
     ) -> None:
         door = open_door(path, env or {}, name="hooks", group=group)
-        super().__init__(application(hooks), door, hooks.version, limits=limits)
+        super().__init__(application(hooks), door, {"agentd-version": hooks.version}, limits=limits)

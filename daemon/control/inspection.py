@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
 from daemon.control.paid import paid, sections_of
 from daemon.control.progress import summary
@@ -21,12 +24,6 @@ from daemon.control.render import (
     when,
     words,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-    from typing import Any
 
 EFFECTS = {"allow": "allowed", "deny": "denied", "ask": "not allowed unasked,"}
 # Where messages come from that are not the task.

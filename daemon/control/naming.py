@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from daemon.control.call import Call, quote
 from daemon.control.client import Problem
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def run_named(call: Call) -> Any:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
+from datetime import datetime
+from typing import Any
 
 from daemon.control.call import DONE, NEW, USAGE, Call, quote
 from daemon.control.render import YELLOW, now, relative, when
 from daemon.control.render import moment as at
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from datetime import datetime
-    from typing import Any
 
 FEW = 10
 DAYS_OF_A_FEED = 30

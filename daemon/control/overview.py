@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
 from daemon.control.call import DONE, NEW, Call, quote
 from daemon.control.naming import run_named
 from daemon.control.render import (
@@ -19,13 +23,6 @@ from daemon.control.render import (
     words,
 )
 from daemon.control.render import moment as at
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-    from typing import Any
-
 
 HELD = ", held back until a rehearsal was approved"
 
@@ -274,9 +271,9 @@ def inspect(call: Call) -> int:
 
         return follow(call, told)
     if call.html:
-        from daemon.control.page import command
+        from daemon.control.page.transcripts import write as write_page
 
-        return command.write(call, told["id"])
+        return write_page(call, told["id"])
     run = quote(told["id"])
     steps = call.items(f"/v1/runs/{run}/steps?limit=1000")
     calls = call.client.ask("GET", f"/v1/runs/{run}/calls")["items"]

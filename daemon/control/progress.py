@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from daemon.control.render import DIM, RED, Page, one_line, span
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 CLEAR = "\r\x1b[K"
 

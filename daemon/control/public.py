@@ -75,7 +75,7 @@ class PublicServer(Listener):
         app = hooks_application(hooks) if hooks else Starlette()
         if metrics:
             app.router.routes.append(metrics_route(surface))
-        super().__init__(app, _door(address), surface.version, limits=limits)
+        super().__init__(app, _door(address), {"agentd-version": surface.version}, limits=limits)
 
 
 def _door(address: str) -> Door:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from daemon.control.call import DONE, OF_STATUS, USAGE, Call, quote
 from daemon.control.follow import follow
 from daemon.control.render import BOLD, DIM, GREEN, RED, Page, counted, short
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 SHOWN = 30  # lines of one effect
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from daemon.control.call import DONE, NOT_SUCCEEDED, REFUSED, USAGE, Call, quote
 from daemon.control.render import BOLD, DIM, YELLOW, counted, now, one_line, short, size, when
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser
-    from collections.abc import Iterator, Mapping
-    from typing import Any
 
 # What one request of an import may hold; the API takes a megabyte.
 _BATCH = 400_000

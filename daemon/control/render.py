@@ -8,13 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from io import TextIOWrapper
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any, TextIO
+from typing import Any, TextIO
 
 RED, GREEN, YELLOW, BLUE, DIM, BOLD = "31", "32", "33", "34", "2", "1"
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from daemon.control.call import DONE, NOT_SUCCEEDED, REFUSED
 from daemon.control.render import BOLD, DIM, GREEN, RED, YELLOW, Page, counted, words
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 _WISHES = {"model": "with another model", "prompt": "with another prompt", "policy": "by another policy"}
 SHOWN = 40  # lines of a diff

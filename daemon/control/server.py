@@ -144,7 +144,7 @@ class Server(Listener):
         limits: ConnectionLimits | None = None,
     ) -> None:
         door = open_door(socket, env or {}, group=group)
-        super().__init__(application(surface), door, surface.version, limits=limits)
+        super().__init__(application(surface), door, {"agentd-version": surface.version}, limits=limits)
         self._events = surface.events
 
     def stop(self) -> None:

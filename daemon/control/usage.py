@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from daemon.control.call import DONE, USAGE, Call
 from daemon.control.render import DIM, YELLOW, counted, when
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 KEYS = ("routine", "model", "day")
 

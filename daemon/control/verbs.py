@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, TypeAlias
+from importlib import import_module
+from typing import Any, TypeAlias
 
-    from daemon.control.call import Call
+from daemon.control.call import Call
 
-    Option: TypeAlias = tuple[tuple[str, ...], dict[str, Any]]
+Option: TypeAlias = tuple[tuple[str, ...], dict[str, Any]]
 
 # Options as argparse takes them: names, and the rest.
 ROUTINE = (("routine",), {"metavar": "ROUTINE", "help": "a routine's name"})
@@ -40,7 +39,7 @@ class Verb:
     def act(self, call: Call) -> int:
         """Do it; return the exit code."""
         module, _, function = self.place.partition(":")
-        code: int = getattr(__import__(f"daemon.control.{module}", fromlist=[function]), function)(call)
+        code: int = getattr(import_module(f"daemon.control.{module}"), function)(call)
         return code
 
     def read(self, name: str, words: list[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ the calls that change those. What a filter forbids fails with an error that a pr
 Standard library only and no import of ours: the supervisor, which every command waits for, loads this file by itself.
 """
 
-# pathlib would double the start of the supervisor
+# pathlib would double the start of the supervisor, and typing or collections.abc add a good part of it again
 
 from __future__ import annotations
 
@@ -16,10 +16,6 @@ import errno
 import os
 import stat
 import struct
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 # <linux/prctl.h>
 _SET_PDEATHSIG, _SET_DUMPABLE, _SET_SECCOMP, _SET_NO_NEW_PRIVS = 1, 4, 22, 38
@@ -51,7 +47,7 @@ def landlock_version() -> int:
     return max(found, 0)
 
 
-def ruleset(places: Iterable[tuple[str, str]]) -> int:
+def ruleset(places: list[tuple[str, str]]) -> int:
     """Return a descriptor of rules: these places in these ways (READ, RUN, WRITE, DEVICE, INSIDE), and nothing else.
 
     A place that is not there, or that we may not see, is left out.
@@ -194,10 +190,10 @@ _NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in struct secc
 
 
 def filter_program(
-    forbidden: Sequence[str] = NEVER,
+    forbidden: tuple[str, ...] = NEVER,
     *,
-    idle: Sequence[str] = (),
-    families: Sequence[int] = (),
+    idle: tuple[str, ...] = (),
+    families: tuple[int, ...] = (),
     machine: str = "",
 ) -> bytes | None:
     """Return a filter that forbids these calls, new namespaces, and sockets but of these families.
@@ -228,7 +224,7 @@ def filter_program(
 
 
 def _by_argument(
-    name: str, column: int, offset: int, values: Sequence[int], *, chosen: int, others: int
+    name: str, column: int, offset: int, values: tuple[int, ...], *, chosen: int, others: int
 ) -> list[tuple[int, int, int, int]]:
     """Return what decides a call by the lower half of one of its arguments, and passes over every other call."""
     tests = [line for value in values for line in ((_EQUAL, 0, 1, value), (_RETURN, 0, 0, chosen))]
@@ -275,7 +271,7 @@ def become(user: int, group: int) -> None:
     os.setresuid(user, user, user)
 
 
-def limit(limits: Iterable[tuple[int, int]]) -> None:
+def limit(limits: list[tuple[int, int]]) -> None:
     """Set resource limits, soft and hard; one that is lower already stays."""
     import resource
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import json
+import signal
+import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,20 +25,22 @@ _VIEWS = (
 
 
 def _views(effort: Effort) -> Iterable[Row]:
-    from daemon.control.page.server import PageServer
-
     with tempfile.TemporaryDirectory() as folder:
         config = house.build(Path(folder) / "h", "http://127.0.0.1:9", width=8)
         routines = [f"bench-{number}" for number in range(8)]
         count = effort.scaled(_RUNS)
         state = config.parent / "state"
         run = asyncio.run(fill(state / "agentd.db", count, end=now(), routines=routines))
-        with house.Daemon(config), PageServer(str(state / "agentd.sock")) as server:
-            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-            browser = _Browser(server.server_port, str(server.gate.token))
+        command = house.agentctl("--json", "--socket", str(state / "agentd.sock"), "ui")
+        with (
+            house.Daemon(config),
+            subprocess.Popen(command, env=house.environment(config), stdout=subprocess.PIPE, text=True) as server,
+        ):
+            assert server.stdout
+            browser = _Browser(json.loads(server.stdout.readline())["url"])
             times = {view: browser.times(view.format(run=run), effort.rounds + 1) for view in _VIEWS}
             browser.close()
-            server.shutdown()
+            server.send_signal(signal.SIGINT)
     slowest = max(times, key=lambda view: median(times[view]))
     for view, taken in times.items():
         if view == slowest:
@@ -52,10 +56,10 @@ def _views(effort: Effort) -> Iterable[Row]:
 class _Browser:
     """What a browser says to the page, without the browser."""
 
-    def __init__(self, port: int, token: str) -> None:
-        self._base = f"http://127.0.0.1:{port}"
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        self._connection.request("POST", "/enter", token, {"Origin": self._base})
+    def __init__(self, link: str) -> None:
+        base, _, token = link.partition("/#")
+        self._connection = http.client.HTTPConnection(base.removeprefix("http://"), timeout=60)
+        self._connection.request("POST", "/enter", token, {"Origin": base})
         answer = self._connection.getresponse()
         answer.read()
         self._cookie = answer.getheader("Set-Cookie", "").partition(";")[0]

@@ -539,7 +539,7 @@ PLAIN = """
 import sys
 from daemon.control.cli import main
 code = main(sys.argv[1:])
-heavy = {"argparse", "asyncio", "dataclasses", "inspect", "logging", "pathlib", "socket", "typing", "unicodedata",
+heavy = {"argparse", "asyncio", "dataclasses", "inspect", "logging", "pathlib", "unicodedata",
          "zoneinfo", "anthropic", "httpx", "openai", "pydantic", "sqlite3", "sqlmodel", "starlette",
          "structlog", "uvicorn"}
 loaded = sorted(heavy & set(sys.modules))

@@ -107,7 +107,9 @@ async def served(listener: Listener) -> AsyncIterator[Served]:
 @asynccontextmanager
 async def site(folder: Path, limits: ConnectionLimits) -> AsyncIterator[tuple[Served, asyncio.Queue[bytes]]]:
     site = Site()
-    async with served(Listener(site.app, open_door(folder / "run" / "site.sock", {}), "9", limits=limits)) as there:
+    async with served(
+        Listener(site.app, open_door(folder / "run" / "site.sock", {}), {"agentd-version": "9"}, limits=limits)
+    ) as there:
         yield there, site.words
 
 
@@ -213,7 +215,9 @@ async def test_a_webhook_that_breaks_off_is_no_mistake_of_ours(
         raise AssertionError(f"{name} is started by half a message")
 
     hooks = Hooks(version="9", start=start, secret=lambda: None, redact=lambda body: body)
-    listener = Listener(application(hooks), open_door(tmp_path / "h.sock", {}), "9", limits=limited(body=0.2))
+    listener = Listener(
+        application(hooks), open_door(tmp_path / "h.sock", {}), {"agentd-version": "9"}, limits=limited(body=0.2)
+    )
     async with served(listener) as there:
         client = await there.connect()
         await client.say('POST /v1/hooks/door HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"a')

@@ -1,48 +1,59 @@
-"""The verbs that end in a browser: `agentctl ui` and `agentctl inspect RUN --html FILE`."""
+"""`agentctl ui`: the page, served by uvicorn on a loopback port until Ctrl-C."""
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
+import asyncio
+import logging
+import signal
+import socket
+from pathlib import Path
+
+import structlog
 
 from daemon.control.call import DONE, NOT_SUCCEEDED, Call
-from daemon.control.page.server import PageServer
-from daemon.control.page.transcripts import transcript
+from daemon.control.client import Client
+from daemon.control.door import Door
+from daemon.control.guest import Listener
+from daemon.control.page.app import DaemonClients, application
+from daemon.control.page.gate import HEADERS, Gate
 from daemon.control.render import DIM
 
 
 def serve(call: Call) -> int:
     """Serve the page on a loopback port until Ctrl-C."""
+    client = call.client
     try:
-        server = PageServer(call.client.path, call.port or 0)
+        listener = socket.create_server(("127.0.0.1", call.port or 0))
     except (OSError, OverflowError) as error:
         call.err.say(f"agentctl: port {call.port} cannot be used: {error}; leave --port out to have a free one taken")
         return NOT_SUCCEEDED
-    with server, suppress(KeyboardInterrupt):  # from the first word on: whoever has read it may press Ctrl-C
-        if call.json:
-            call.say_json({"url": server.url})
-        else:
-            call.out.say(f"Open {server.url}")
-            told = "The link is good for one browser, and the page for as long as this runs."
-            call.err.say(call.err.paint(told, DIM))
-        call.out.stream.flush()
-        server.serve_forever(poll_interval=3600)  # it wakes up for what comes in, not to look around
+    # its connections inherit it: else a body waits 40 ms for word that its head has arrived
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    asyncio.run(_serve(call, client, listener))
     return DONE
 
 
-def write(call: Call, run: str) -> int:
-    """Write a run as a page that needs nothing besides itself."""
-    text = transcript(call.client, run)
-    try:
-        # a transcript may be as private as what the run has read
-        descriptor = os.open(call.html, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text.encode("utf-8", "replace"))
-    except FileExistsError:
-        call.err.say(f"agentctl: {call.html} is there already; name another file, or take that one away")
-        return NOT_SUCCEEDED
-    except OSError as error:
-        call.err.say(f"agentctl: {call.html} cannot be written: {error.strerror}")
-        return NOT_SUCCEEDED
-    call.err.say(f"{call.html} holds the run, readable without agentd")
-    return DONE
+async def _serve(call: Call, client: Client, listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+    gate = Gate(port)
+    daemon = DaemonClients(client.path, trusted=client.is_trusted)
+    door = Door(socket=listener, path=Path(f"127.0.0.1:{port}"), ours=None)
+    server = Listener(application(daemon, gate), door, HEADERS)
+
+    def stop() -> None:
+        server.stop()
+        daemon.hang_up()
+
+    # the terminal belongs to the person: a request that makes no sense is not worth a line, a mistake of ours is
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    # before the first word: whoever has read it may press Ctrl-C
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop)
+    url = f"http://127.0.0.1:{port}/#{gate.token}"
+    if call.json:
+        call.say_json({"url": url})
+    else:
+        call.out.say(f"Open {url}")
+        call.err.say(call.err.paint("The link is good for one browser, and the page for as long as this runs.", DIM))
+    call.out.stream.flush()
+    await server.serve()

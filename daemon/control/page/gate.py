@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 COOKIE = "agentd"
 # Scripts and styles are files of ours, nothing is loaded from elsewhere, nothing frames us, forms go nowhere else.

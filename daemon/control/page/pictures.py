@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import NamedTuple
-else:
-    from typing import NamedTuple
+from typing import NamedTuple
 
 # What matters most to a person comes first: a day on which one run failed is a day on which something failed.
 WORST_FIRST = (

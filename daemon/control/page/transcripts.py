@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from daemon.control.call import quote
+from daemon.control.call import DONE, NOT_SUCCEEDED, Call, quote
 from daemon.control.page.asking import all_of
 from daemon.control.page.rendering import render
 from daemon.control.paid import paid, sections_of
@@ -43,6 +44,24 @@ def transcript(client: Client, name: str) -> str:
     run = client.ask("GET", f"/v1/runs/{quote(name)}")
     style = Markup(STYLE.read_text("utf-8"))  # noqa: S704  # a file of ours
     return render("alone.html", {**context_of(client, run), "style": style})
+
+
+def write(call: Call, run: str) -> int:
+    """Write a run as a page that needs nothing besides itself."""
+    text = transcript(call.client, run)
+    try:
+        # a transcript may be as private as what the run has read
+        descriptor = os.open(call.html, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text.encode("utf-8", "replace"))
+    except FileExistsError:
+        call.err.say(f"agentctl: {call.html} is there already; name another file, or take that one away")
+        return NOT_SUCCEEDED
+    except OSError as error:
+        call.err.say(f"agentctl: {call.html} cannot be written: {error.strerror}")
+        return NOT_SUCCEEDED
+    call.err.say(f"{call.html} holds the run, readable without agentd")
+    return DONE
 
 
 def prompt_of(steps: list[Any]) -> list[tuple[str, str]]:

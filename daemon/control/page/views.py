@@ -1,27 +1,21 @@
-"""The views of the page: each asks the daemon and returns a template with what it shows; `VIEWS` is their menu."""
+"""The views of the page: each asks the daemon and returns a template with what it shows; `MENU` lists them."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import unquote
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from daemon.control.call import quote
-from daemon.control.client import Problem
+from daemon.control.client import Client, Problem
 from daemon.control.page import pictures, transcripts
 from daemon.control.page.asking import all_of
 from daemon.control.page.days import today
 from daemon.control.page.usage import usage
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from daemon.control.client import Client
-
-    Context = dict[str, Any]
-    View = Callable[..., tuple[str, Context]]
+Context = dict[str, Any]
+View = Callable[..., tuple[str, Context]]
 
 WEEKS = 5  # of the heat map
 PER_PAGE = 50
@@ -155,7 +149,7 @@ def live(client: Client, *, query: Mapping[str, str]) -> tuple[str, Context]:
     return "live.html", {"title": "Live", "active": client.ask("GET", "/v1/status")["active"]}
 
 
-VIEWS = (
+MENU = (
     Entry("/", "Today"),
     Entry("/routines", "Routines"),
     Entry("/runs", "Runs"),
@@ -165,68 +159,49 @@ VIEWS = (
     Entry("/memory", "Memory"),
     Entry("/live", "Live"),
 )
-ROUTES: tuple[tuple[str, View], ...] = (
-    (r"/", today),
-    (r"/routines", routines),
-    (r"/routines/(?P<name>[^/]+)", routine),
-    (r"/runs", runs),
-    (r"/runs/(?P<name>[0-9A-Za-z]+)", run),
-    (r"/approvals", approvals),
-    (r"/approvals/(?P<name>[0-9A-Za-z]+)", approval),
-    (r"/usage", usage),
-    (r"/deliveries", deliveries),
-    (r"/memory", memory),
-    (r"/live", live),
+VIEWS: tuple[tuple[str, View], ...] = (
+    ("/", today),
+    ("/routines", routines),
+    ("/routines/{name}", routine),
+    ("/runs", runs),
+    ("/runs/{name}", run),
+    ("/approvals", approvals),
+    ("/approvals/{name}", approval),
+    ("/usage", usage),
+    ("/deliveries", deliveries),
+    ("/memory", memory),
+    ("/live", live),
 )
 
 
-def view_of(path: str) -> tuple[View, dict[str, str]] | None:
-    """Return the view of a path and what the path names; None if there is no such page."""
-    for pattern, view in ROUTES:
-        if found := re.fullmatch(pattern, path):
-            return view, {key: unquote(value) for key, value in found.groupdict().items()}
-    return None
-
-
-class Act(NamedTuple):
-    """What a button of the page asks of the daemon, what it may say with it, and where the browser is sent then."""
+class Action(NamedTuple):
+    """What a button of the page asks of the daemon, which fields of its form go along, and which page comes next."""
 
     path: str
     target: str
     then: str
-    says: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
 
 
-ACTS = (
-    Act(r"/routines/(?P<name>[^/]+)/run", "/v1/routines/{name}/run", "/runs/{id}"),
-    Act(r"/routines/(?P<name>[^/]+)/pause", "/v1/routines/{name}/pause", "/routines/{name}"),
-    Act(r"/routines/(?P<name>[^/]+)/resume", "/v1/routines/{name}/resume", "/routines/{name}"),
-    Act(r"/runs/(?P<name>[0-9A-Za-z]+)/cancel", "/v1/runs/{name}/cancel", "/runs/{name}"),
-    Act(
-        r"/approvals/(?P<name>[0-9A-Za-z]+)/approve",
-        "/v1/approvals/{name}/approve",
-        "/approvals?said={name}",
-        ("remember",),
-    ),
-    Act(r"/approvals/(?P<name>[0-9A-Za-z]+)/reject", "/v1/approvals/{name}/reject", "/approvals?said={name}"),
-    Act(
-        r"/deliveries/(?P<name>\d+)/(?P<act>retry|drop)",
-        "/v1/deliveries/{name}/{act}",
-        "/deliveries?done={act}&id={name}",
-    ),
-    Act(r"/incidents/(?P<name>\d+)/(?P<act>ack)", "/v1/incidents/{name}/ack", "/deliveries?done={act}&id={name}"),
+ACTIONS = (
+    Action("/routines/{name}/run", "/v1/routines/{name}/run", "/runs/{id}"),
+    Action("/routines/{name}/pause", "/v1/routines/{name}/pause", "/routines/{name}"),
+    Action("/routines/{name}/resume", "/v1/routines/{name}/resume", "/routines/{name}"),
+    Action("/runs/{name}/cancel", "/v1/runs/{name}/cancel", "/runs/{name}"),
+    Action("/approvals/{name}/approve", "/v1/approvals/{name}/approve", "/approvals?said={name}", ("remember",)),
+    Action("/approvals/{name}/reject", "/v1/approvals/{name}/reject", "/approvals?said={name}"),
+    Action("/deliveries/{name}/retry", "/v1/deliveries/{name}/retry", "/deliveries?done=retry&id={name}"),
+    Action("/deliveries/{name}/drop", "/v1/deliveries/{name}/drop", "/deliveries?done=drop&id={name}"),
+    Action("/incidents/{name}/ack", "/v1/incidents/{name}/ack", "/deliveries?done=ack&id={name}"),
 )
 
 
-def act(client: Client, path: str, form: Mapping[str, str]) -> str:
-    """Do what a button stands for; return where to go then."""
-    for each in ACTS:
-        if found := re.fullmatch(each.path, path):
-            names = found.groupdict()
-            said = {key: form[key] for key in each.says if key in form}
-            answer = client.ask("POST", each.target.format(**names), said)
-            return each.then.format(**names, id=answer.get("id", ""))
-    raise Problem(404, {"detail": f"there is no {path}"})
+def perform(client: Client, action: Action, names: Mapping[str, str], form: Mapping[str, str]) -> str:
+    """Do what a button stands for; return the path of the page that comes next."""
+    quoted = {key: quote(value) for key, value in names.items()}
+    body = {key: form[key] for key in action.fields if key in form}
+    answer = client.ask("POST", action.target.format(**quoted), body)
+    return action.then.format(**quoted, id=answer.get("id", ""))
 
 
 def _why(client: Client, name: str) -> str:

@@ -1,13 +1,16 @@
 """Who may look at the page: whoever holds the link, once, from a page of ours."""
 
+import asyncio
 import http.client
 import signal
+import socket
 
 import pytest
 
 from tests.acceptance.page.conftest import fixture, with_browser, write_evil
 
 pytestmark = with_browser
+LAST_LINE = "The link is good for one browser, and the page for as long as this runs.\n"
 
 
 @fixture(scope="module")
@@ -26,7 +29,7 @@ def ask(page, method, path, body=None, **headers):
     answer = connection.getresponse()
     text = answer.read().decode()
     connection.close()
-    return answer.status, dict(answer.getheaders()), text
+    return answer.status, answer.headers, text  # headers by their names in any case
 
 
 def enter(page):
@@ -82,6 +85,14 @@ async def test_every_answer_keeps_scripts_frames_and_caches_out(page):
         assert (headers["Referrer-Policy"], headers["Cache-Control"]) == ("same-origin", "no-store")
 
 
+async def test_what_is_no_request_is_answered_with_the_same_headers(page):
+    with socket.create_connection(("127.0.0.1", page.port), timeout=60) as connection:
+        connection.sendall(b"nonsense\r\n\r\n")
+        head = connection.makefile("rb").read().partition(b"\r\n\r\n")[0].decode().lower()
+    assert head.startswith("http/1.1 400")
+    assert "content-security-policy: default-src 'none'" in head and "cache-control: no-store" in head
+
+
 @pytest.mark.parametrize(
     "name", ["../gate.py", "..%2fgate.py", "/etc/passwd", "style.css/..", ".hidden", "nothing.css"]
 )
@@ -106,12 +117,31 @@ async def test_rubbish_gets_an_answer_and_the_page_lives(page):
     assert ask(page, "POST", "/nothing", "x=1", Cookie=cookie, Origin=page.base)[0] == 404
     assert ask(page, "POST", "/enter", "x" * 200_000, Origin=page.base)[0] == 413
     assert ask(page, "GET", "/runs", Cookie=cookie)[0] == 200
-    assert await page.stop() == "The link is good for one browser, and the page for as long as this runs.\n"
+    assert await page.stop() == LAST_LINE
 
 
 async def test_ctrl_c_ends_it_without_a_word(page):
     page.process.send_signal(signal.SIGINT)
     assert await page.process.wait() == 0
+
+
+async def test_ctrl_c_ends_it_without_a_word_whatever_it_waits_for(page, daemon):
+    cookie = enter(page).split(";")[0]
+    live, view = (http.client.HTTPConnection("127.0.0.1", page.port, timeout=60) for _ in range(2))
+    live.request("GET", "/events", headers={"Cookie": cookie})
+    answer = live.getresponse()
+    assert answer.readline() == b": here\n"
+    daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        view.request("GET", "/runs", headers={"Cookie": cookie})
+        page.process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(30):
+            _, err = await page.process.communicate()
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)
+        live.close()
+        view.close()
+    assert (page.process.returncode, err.decode()) == (0, LAST_LINE)
 
 
 async def test_a_port_that_is_taken_is_told(page, daemon):
