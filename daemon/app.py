@@ -21,6 +21,7 @@ import structlog
 from daemon import __version__
 from daemon.almanac import named
 from daemon.approvals import Approvals, CallDescriber, Remembered
+from daemon.bell import DirectoryWatcher
 from daemon.chain import Providers
 from daemon.clock import Clock, SystemClock, host_zone
 from daemon.config import Config, load_config
@@ -122,6 +123,7 @@ class App:
     registry: FunctionRegistry
     own_tools: FunctionRegistry
     servers: Servers
+    directory_watcher: DirectoryWatcher
     engine: RoutineEngine
     executor: LocalExecutor
     targets: Targets
@@ -187,6 +189,7 @@ class App:
                 app.servers = Servers(config.mcp, app.registry, secret=app._server_key)
                 app.outbox = app._outbox()
                 app.executor = app._executor()
+                app.directory_watcher = DirectoryWatcher()
                 app.engine = RoutineEngine(
                     journal=app.journal,
                     submit=app.executor.submit,
@@ -196,6 +199,7 @@ class App:
                     timer=system_timer(app.clock, place.env),
                     anywhere=app.shared,
                     workspace=workspace,
+                    directory_watcher=app.directory_watcher,
                     afford=app._afford,
                     when_waits_moved=app._look_at_waits,
                 )
