@@ -6,7 +6,7 @@ elsewhere, another machine wrote on a shared disk, its queue of notices overflow
 with what they were: whenever anything is reported, and once a minute.
 """
 
-# ruff: noqa: PTH  # thousands of folders are compared whenever something is reported, and pathlib is slow
+# ruff: noqa: PTH100, PTH112, PTH116, PTH118, PTH120  # thousands of folders are compared whenever something is reported, and pathlib is slow
 from __future__ import annotations
 
 import asyncio
@@ -113,8 +113,11 @@ class DirectoryWatcher:
             except FileNotFoundError:  # a folder went while the watching began
                 pass
             except Exception as error:  # noqa: BLE001  one background task: it begins anew
-                has_begun, is_new = bool(self._watched), str(error) != self._problem
-                self._problem = str(error)
+                cause: Exception = error
+                while isinstance(cause, ExceptionGroup):  # awatch waits in a task group
+                    cause = cause.exceptions[0]
+                has_begun, is_new = bool(self._watched), str(cause) != self._problem
+                self._problem = str(cause)
                 if has_begun and is_new:
                     log.warning("watch.restarted", problem=self._problem)
                 elif is_new:
@@ -203,7 +206,7 @@ def _survey(folders: Iterable[Path]) -> _Survey:
         except OSError:
             return None
         # watchfiles takes no names that are not UTF-8, and the kernel no folders that we may not read
-        if path.isprintable() and os.access(path, os.R_OK):
+        if path.encode(errors="ignore").decode() == path and os.access(path, os.R_OK):
             paths[path] = status.st_dev, status.st_ino, status.st_mode
         return status
 
