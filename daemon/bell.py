@@ -6,7 +6,7 @@ elsewhere, another machine wrote on a shared disk, its queue of notices overflow
 with what they were: whenever anything is reported, and once a minute.
 """
 
-# ruff: noqa: PTH100, PTH112, PTH116, PTH118, PTH120  # thousands of folders are compared whenever something is reported, and pathlib is slow
+# ruff: noqa: PTH100, PTH112, PTH116, PTH118, PTH120  # pathlib is slow, and thousands of folders may be compared
 from __future__ import annotations
 
 import asyncio
@@ -157,8 +157,8 @@ class DirectoryWatcher:
                 paths: set[str] = set()
                 if report.done():
                     paths = {path for _, path in report.result()}
-                    self._problem = ""
                     report = asyncio.ensure_future(anext(changes))
+                self._problem = ""
                 now = await asyncio.to_thread(_survey, folders)
                 if now.paths != survey.paths or not paths.isdisjoint(now.paths):
                     return

@@ -64,8 +64,8 @@ def _idle(effort: Effort) -> Iterable[Row]:
             daemon.command(house.agentctl("run", "bench-0"))
             after = _resident(daemon.pid)
     note = f"{threads} threads, {watched} s"
-    yield Row(name="idle: wake-ups a second", ours=f"{woken:.2f}", value=woken, bar=0.1, note=note)
-    yield Row(name="idle: CPU a minute", ours=f"{used:.2f} ms", value=used, bar=5, note="ms")
+    yield Row(name="idle: wake-ups a second", ours=f"{woken:.2f}", value=woken, bar=1.5, note=note)
+    yield Row(name="idle: CPU a minute", ours=f"{used:.2f} ms", value=used, bar=15, note="ms")
     note = "MiB, after list and status"
     yield Row(name="idle: resident", ours=f"{resident:.1f} MiB", value=resident, bar=50, note=note)
     yield Row(name="resident after a run", ours=f"{after:.1f} MiB", note="of an open_source provider")
