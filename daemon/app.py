@@ -140,6 +140,7 @@ class App:
     fleet: Fleet | None = None
     """What we are to others, where daemons share the database."""
     reload_fault: str | None = None
+    _reloading: asyncio.Lock
     webhooks: Webhooks
     _told: frozenset[Fault] = frozenset()
     """What is wrong with routines, as the log knows it."""
@@ -189,7 +190,7 @@ class App:
                 app.servers = Servers(config.mcp, app.registry, secret=app._server_key)
                 app.outbox = app._outbox()
                 app.executor = app._executor()
-                app.directory_watcher = DirectoryWatcher()
+                app.directory_watcher, app._reloading = DirectoryWatcher(), asyncio.Lock()
                 app.engine = RoutineEngine(
                     journal=app.journal,
                     submit=app.executor.submit,
@@ -779,8 +780,9 @@ class App:
 
         A routine that cannot be used is listed as invalid while the others change.
         """
-        with whole_looks_put_off():
-            return await self._reload()
+        async with self._reloading:  # a command and a change of a file may ask for it at the same time
+            with whole_looks_put_off():
+                return await self._reload()
 
     async def _reload(self) -> ReloadView:
         old = self.place.config

@@ -152,13 +152,8 @@ class DirectoryWatcher:
                 report.result()  # raises what went wrong
             self._watched = folders
             self._notify(folders)
+            paths: set[str] = set()
             while True:
-                await asyncio.wait([report], timeout=self._check_every)
-                paths: set[str] = set()
-                if report.done():
-                    paths = {path for _, path in report.result()}
-                    report = asyncio.ensure_future(anext(changes))
-                self._problem = ""
                 now = await asyncio.to_thread(_survey, folders)
                 if now.paths != survey.paths or not paths.isdisjoint(now.paths):
                     return
@@ -168,8 +163,13 @@ class DirectoryWatcher:
                     for folder, state in now.folders.items()
                     if state.path in parents or state != survey.folders[folder] or len(paths) >= LARGE_BURST
                 }
-                survey = now
                 self._notify(frozenset(changed))
+                survey, paths = now, set()
+                await asyncio.wait([report], timeout=self._check_every)
+                if report.done():
+                    paths = {path for _, path in report.result()}
+                    report = asyncio.ensure_future(anext(changes))
+                self._problem = ""
         finally:
             report.cancel()
             await asyncio.gather(report, return_exceptions=True)

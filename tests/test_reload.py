@@ -5,6 +5,7 @@ import asyncio
 from daemon.bell import DirectoryWatcher
 from daemon.errors import ConfigError, Fault
 from daemon.reload import Reloads, watch_zone
+from tests.inside import Home
 
 
 class Definitions:
@@ -124,6 +125,19 @@ async def test_a_routine_that_is_a_link_is_read_again_when_its_file_changes(tmp_
     (elsewhere / "a.toml").write_text("yy")
     await definitions.times_read(1)
     reloads.close()
+
+
+async def test_two_reloads_at_the_same_time_take_a_change_up_once(tmp_path):
+    home = Home(tmp_path)
+    home.write("config.toml", "")
+    async with home.open() as daemon, asyncio.TaskGroup() as tasks:
+        app = daemon.app
+        app.tasks = tasks
+        await app.engine.start(await app.definitions(app.config))
+        home.routine("bye", '[trigger]\nevery = "1h"\n[run]\nprompt = "x"\n')
+        views = await asyncio.gather(app.reload(), app.reload())
+        await app.engine.stop()
+    assert [view["added"] for view in views] == [["bye"], []]
 
 
 async def test_a_change_of_the_hosts_zone_is_noticed_and_nothing_else_of_etc(tmp_path):

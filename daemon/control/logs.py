@@ -202,16 +202,23 @@ async def follow(
     directory_watcher = directory_watcher or DirectoryWatcher(check_every=1.0)
     subscription = directory_watcher.subscribe([file.parent], lambda _: changed.set())
     tail = Tail(file)
+
+    def show_new_lines() -> None:
+        for line in tail.read():
+            record = wanted(line)
+            if record is not None:
+                show(line, record)
+
     try:
         for line, record in last(_backwards(file, tail.read()), wanted, number):
             show(line, record)
         while True:
             await changed.wait()
             changed.clear()
-            for line in tail.read():
-                new = wanted(line)
-                if new is not None:
-                    show(line, new)
+            show_new_lines()
+    except asyncio.CancelledError:
+        show_new_lines()  # a change is seen a second or two later, and what was written before Ctrl-C belongs to it
+        raise
     finally:
         subscription.close()
         tail.close()
