@@ -69,7 +69,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         await server.ready()
         public = await _open_to_the_network(app, tasks)
         reloads.start(definition_folders)
-        zone = watch_zone(app.directory_watcher, reloads.ring, env=app.place.env)
+        background.append(tasks.create_task(watch_zone(reloads.ring, env=app.place.env), name="zone"))
         loop.add_signal_handler(signal.SIGHUP, reloads.ring)
         notifier.send("READY=1", f"STATUS={len(app.engine.routines)} routines")
         by_and_by = _do_when_possible("by and by", partial(_by_and_by, app))
@@ -81,7 +81,6 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         notifier.send("STOPPING=1")
         log.info("daemon.stopping", runs=len(app.executor.running))
         reloads.close()
-        zone.close()
         app.webhooks.stop()
         if public:
             public.stop()

@@ -20,24 +20,25 @@ log = structlog.get_logger()
 QUIET = 1.0  # seconds a file must be left alone before it is judged: editors write one in several goes
 
 
-def watch_zone(
-    directory_watcher: DirectoryWatcher,
+async def watch_zone(
     callback: Callable[[], object],
     *,
     env: Mapping[str, str] | None = None,
     root: Path = Path("/"),
-) -> Subscription:
-    """Call `callback` when the zone of this host has changed: whoever travels does not restart daemons."""
-    zone = host_zone(env, root)
+    check_every: float = 60.0,
+) -> None:
+    """Call `callback` when the zone of this host has changed: whoever travels does not restart daemons.
 
-    def compare(_changed: frozenset[Path]) -> None:
-        nonlocal zone
+    The zone is compared every so many seconds. To watch /etc would be woken by each program that starts, as it opens
+    files there.
+    """
+    zone = host_zone(env, root)
+    while True:
+        await asyncio.sleep(check_every)
         if (now := host_zone(env, root)) != zone:
             log.info("zone.changed", before=zone, now=now)
             zone = now
             callback()
-
-    return directory_watcher.subscribe([root / "etc"], compare)
 
 
 class Reloads:

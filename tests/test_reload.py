@@ -145,7 +145,8 @@ async def test_a_change_of_the_hosts_zone_is_noticed_and_nothing_else_of_etc(tmp
     etc.mkdir()
     zones = tmp_path / "usr/share/zoneinfo"
     (etc / "localtime").symlink_to(zones / "Europe/Berlin")
-    subscription = watch_zone(DirectoryWatcher(), rung.release, env={}, root=tmp_path)
+    watching = asyncio.create_task(watch_zone(rung.release, env={}, root=tmp_path, check_every=0.01))
+    await asyncio.sleep(0)  # it has read the zone
     (etc / "passwd").write_text("x")
     (etc / "localtime.new").symlink_to(zones / "Asia/Tokyo")
     async with asyncio.timeout(60):
@@ -154,4 +155,4 @@ async def test_a_change_of_the_hosts_zone_is_noticed_and_nothing_else_of_etc(tmp
         (etc / "localtime").unlink()
         await rung.acquire()  # UTC now
     assert rung.locked()
-    subscription.close()
+    watching.cancel()
