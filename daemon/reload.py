@@ -109,19 +109,27 @@ class Reloads:
 
 
 def list_files(folders: Iterable[Path]) -> tuple[dict[str, tuple[int, ...]], set[Path]]:
-    """Return the version of each file in `folders` by its path, and the folders that links among them lead to."""
+    """Return the version of each file in `folders` by its path, and the folders that links among them lead to.
+
+    What counts is TOML, Markdown and what only its owner may read, as files with keys must be; not what this process
+    writes all the time: a journal beside the config, and a file that takes its output.
+    """
     versions: dict[str, tuple[int, ...]] = {}
+    outputs = set()
+    for descriptor in (1, 2):
+        with suppress(OSError):
+            status = os.fstat(descriptor)
+            outputs.add((status.st_dev, status.st_ino))
     linked: set[Path] = set()
     for folder in folders:
         with suppress(OSError), os.scandir(folder) as entries:
             versions[os.fspath(folder)] = (0,)
             for entry in entries:
-                # a journal that lies beside the config is written all the time
-                if entry.name.endswith((".db", ".db-wal", ".db-shm", ".db-journal")):
-                    continue
                 with suppress(OSError):  # gone meanwhile, or a link that leads nowhere
-                    if entry.is_file():
-                        status = entry.stat()
+                    status = entry.stat()
+                    is_output = (status.st_dev, status.st_ino) in outputs
+                    is_secret = not status.st_mode & 0o077 and ".db" not in entry.name and not is_output
+                    if entry.is_file() and (is_secret or entry.name.endswith((".toml", ".md"))):
                         versions[entry.path] = status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
                         if entry.is_symlink():
                             linked.add(Path(os.path.realpath(entry.path)).parent)

@@ -107,6 +107,7 @@ async def test_nothing_is_read_again_while_the_files_are_the_same(tmp_path):
     reloads = await started(definitions, tmp_path)
     (tmp_path / "state" / "a").touch()
     (tmp_path / "agentd.db-wal").write_text("x")
+    (tmp_path / "stderr").write_text("a line that the reload would write again")
     async with asyncio.timeout(60):
         while reloads._task is None:  # called when the watching began
             await asyncio.sleep(0.01)
