@@ -46,7 +46,7 @@ archive.py      what of a run is worth remembering; recollection.py memory as th
 events.py       what is happening in runs right now, for whoever watches
 log.py          structured logs; journald.py the same with fields, for systemd
 redact.py       secrets taken out of whatever is kept or shown
-clock.py timer.py bell.py errands.py notify.py   the time, an alarm, a changed file, work that waits, a word to systemd
+clock.py timer.py bell.py errands.py notify.py   the time, an alarm, changed folders, work that waits, a word to systemd
 forecast.py     what the coming days will take
 traces/         what runs did, for OpenTelemetry
 metrics.py      what is counted and measured, as Prometheus text

@@ -21,6 +21,7 @@ import structlog
 from daemon import __version__
 from daemon.almanac import named
 from daemon.approvals import Approvals, CallDescriber, Remembered
+from daemon.bell import DirectoryWatcher
 from daemon.chain import Providers
 from daemon.clock import Clock, SystemClock, host_zone
 from daemon.config import Config, load_config
@@ -122,6 +123,7 @@ class App:
     registry: FunctionRegistry
     own_tools: FunctionRegistry
     servers: Servers
+    directory_watcher: DirectoryWatcher
     engine: RoutineEngine
     executor: LocalExecutor
     targets: Targets
@@ -138,6 +140,7 @@ class App:
     fleet: Fleet | None = None
     """What we are to others, where daemons share the database."""
     reload_fault: str | None = None
+    _reloading: asyncio.Lock
     webhooks: Webhooks
     _told: frozenset[Fault] = frozenset()
     """What is wrong with routines, as the log knows it."""
@@ -187,6 +190,7 @@ class App:
                 app.servers = Servers(config.mcp, app.registry, secret=app._server_key)
                 app.outbox = app._outbox()
                 app.executor = app._executor()
+                app.directory_watcher, app._reloading = DirectoryWatcher(), asyncio.Lock()
                 app.engine = RoutineEngine(
                     journal=app.journal,
                     submit=app.executor.submit,
@@ -196,6 +200,7 @@ class App:
                     timer=system_timer(app.clock, place.env),
                     anywhere=app.shared,
                     workspace=workspace,
+                    directory_watcher=app.directory_watcher,
                     afford=app._afford,
                     when_waits_moved=app._look_at_waits,
                 )
@@ -775,8 +780,9 @@ class App:
 
         A routine that cannot be used is listed as invalid while the others change.
         """
-        with whole_looks_put_off():
-            return await self._reload()
+        async with self._reloading:  # a command and a change of a file may ask for it at the same time
+            with whole_looks_put_off():
+                return await self._reload()
 
     async def _reload(self) -> ReloadView:
         old = self.place.config

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from daemon.bell import DirectoryWatcher
 from daemon.errands import Errands
 from daemon.ledger import Ledger
 from daemon.models import Run
@@ -31,12 +32,13 @@ class Arrivals:
         occasions: Occasions,
         journal: Journal,
         workspace: Path,
+        directory_watcher: DirectoryWatcher,
         *,
         look_again: Callable[[str, datetime], None],
     ) -> None:
         self._ledger, self._occasions, self._journal = ledger, occasions, journal
         self._look_again = look_again
-        self._watcher = Watcher(workspace, self.look)
+        self._watcher = Watcher(workspace, self.look, directory_watcher)
         self._files = Errands("file claims", self._take_files, retry=RETRY)
         self._ends = Errands("chain claims", self._answer_ends, retry=RETRY, session=ledger.open)
         self._ended: dict[str, Run] = {}

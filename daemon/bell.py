@@ -1,130 +1,235 @@
-"""A bell that rings when a folder's files change, and costs nothing while they don't.
+"""Watching folders for changes: one watcher per process, and everyone who is interested subscribes to it.
 
-watchfiles asks its thread for news 20 times a second whatever its settings; an inotify descriptor on the event loop
-sleeps (inotify(7)). Where there is no inotify, watchfiles rings instead.
+watchfiles collects the notices of the system (inotify, FSEvents, ...) in a thread that wakes once a second, so a change
+is reported after one to two seconds. What the system says nothing about (a folder above was moved, a link points
+elsewhere, another machine wrote on a shared disk, its queue of notices overflowed) is found by comparing the folders
+with what they were: whenever anything is reported, and once a minute.
 """
 
+# ruff: noqa: PTH100, PTH112, PTH116, PTH118, PTH120  # pathlib is slow, and thousands of folders may be compared
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import errno
 import os
-import struct
-import sys
+import stat
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-# inotify(7): a file was written and closed, moved in or out, made, deleted, or its mode changed; the folder went away
-_MASK = 0x00000008 | 0x00000040 | 0x00000080 | 0x00000100 | 0x00000200 | 0x00000004 | 0x00000400 | 0x00000800
-_MODIFIED = 0x00000002
-_NONBLOCK_CLOEXEC = os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
+import structlog
+
+log = structlog.get_logger()
+
+# Seconds before the watching begins. Subscriptions come in groups, and a tree that is unpacked brings folders by the
+# dozen: one start serves them all.
+PAUSE = 0.1
+# The kernel's queue holds 16,384 notices, and watchfiles does not say that some were lost. So many changes at once mean
+# that any folder may have changed.
+LARGE_BURST = 1_000
 
 
-_EVENT = struct.Struct("iIII")  # watch, what happened, a cookie, the length of the name that follows
-_LOST = -1  # the watch of an event that says that others were lost
-_GONE = 0x00008000 | 0x00000800  # the kernel gave the watch up, or it went elsewhere with its folder
+class Subscription:
+    """Some folders, and whom to call when they change."""
 
+    def __init__(self, watcher: DirectoryWatcher, callback: Callable[[frozenset[Path]], object]) -> None:
+        self._watcher, self._callback = watcher, callback
+        self.folders: frozenset[Path] = frozenset()
 
-class Bell:
-    """Call `ring` on the event loop whenever something in the folders changes; a burst may ring once or more often.
-
-    With `writes` each write rings, not only the end of writing. After ringing it keeps quiet for `rest` seconds; what
-    happens meanwhile rings afterwards. A folder that is missing is passed over; OSError where the system is out of
-    watches.
-    """
-
-    def __init__(
-        self, folders: Iterable[Path], ring: Callable[[], None], *, writes: bool = False, rest: float = 0.0
-    ) -> None:
-        self._ring, self._rest = ring, rest
-        self._fd: int | None = None
-        self._folders: dict[int, Path] = {}
-        self._changed: set[Path] = set()
-        self._resting: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
-        present = [folder for folder in folders if folder.is_dir()]
-        if not present:
-            return
-        if sys.platform == "linux":
-            self._open(present, _MASK | (_MODIFIED if writes else 0))
-            self._listen()
-        else:
-            self._folders = dict(enumerate(present))
-            self._task = asyncio.create_task(self._watch(present), name="file bell")
-
-    @property
-    def folders(self) -> set[Path]:
-        """The folders it hangs over: one that was deleted or moved is none of them, though another take its place."""
-        return set(self._folders.values())
-
-    def changed(self) -> set[Path]:
-        """Return the folders in which something has changed since this was last asked."""
-        self._drain()
-        changed, self._changed = self._changed, set()
-        return changed
-
-    def _open(self, folders: Iterable[Path], mask: int) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._fd = libc.inotify_init1(_NONBLOCK_CLOEXEC)
-        if self._fd < 0:
-            self._fd = None
-            raise OSError(ctypes.get_errno(), "inotify_init1: " + os.strerror(ctypes.get_errno()))
-        for folder in folders:
-            watch = libc.inotify_add_watch(self._fd, os.fsencode(folder), ctypes.c_uint32(mask))
-            if watch >= 0:
-                self._folders[watch] = folder
-            elif (number := ctypes.get_errno()) not in (errno.ENOENT, errno.ENOTDIR):  # not gone since we looked
-                self.close()
-                raise OSError(number, f"cannot watch {folder}: {os.strerror(number)}")
-
-    def _listen(self) -> None:
-        self._resting = None
-        if self._fd is not None:
-            asyncio.get_running_loop().add_reader(self._fd, self._heard)
-
-    def _heard(self) -> None:
-        assert self._fd is not None  # noqa: S101  # the reader is removed before the descriptor goes
-        self._drain()
-        if self._rest:
-            loop = asyncio.get_running_loop()
-            loop.remove_reader(self._fd)
-            self._resting = loop.call_later(self._rest, self._listen)
-        self._ring()
-
-    def _drain(self) -> None:
-        with suppress(BlockingIOError):
-            while self._fd is not None and (events := os.read(self._fd, 65536)):
-                self._note(events)
-
-    def _note(self, events: bytes) -> None:
-        place = 0
-        while place < len(events):
-            watch, what, _, length = _EVENT.unpack_from(events, place)
-            place += _EVENT.size + length
-            if watch == _LOST:
-                self._changed.update(self._folders.values())
-            elif watch in self._folders:
-                self._changed.add(self._folders[watch])
-                if what & _GONE:
-                    del self._folders[watch]
-
-    async def _watch(self, folders: Iterable[Path]) -> None:
-        from watchfiles import awatch
-
-        async for changes in awatch(*folders, recursive=False, step=max(1000, int(1000 * self._rest))):
-            self._changed.update(Path(path).parent for _, path in changes)
-            self._ring()
+    def watch(self, folders: Iterable[Path]) -> None:
+        """Watch these folders from now on; the callback is called once the new ones are watched."""
+        before, self.folders = self.folders, frozenset(folders)
+        if self.folders != before:
+            self._watcher.adopt(self)
 
     def close(self) -> None:
-        """Stop listening; safe to repeat."""
+        """Call no more; safe to repeat."""
+        self.watch(())
+
+    def notify(self, changed: frozenset[Path]) -> None:
+        """Call the subscriber if some of its folders are among the changed ones."""
+        if changed := changed & self.folders:
+            self._callback(changed)
+
+
+class DirectoryWatcher:
+    """Call subscribers with those of their folders in which files may have come, gone or changed.
+
+    Subfolders are not looked into. A subscriber is also called when the watching of its folders begins and whenever it
+    begins anew, as what happened in between went unnoticed: whoever looks when called misses nothing. A folder may be
+    missing, be replaced, or be reached by symbolic links. While nobody watches a folder, no thread runs.
+    """
+
+    def __init__(self, *, check_every: float = 60.0) -> None:
+        """`check_every`: seconds between looks at what the system says nothing about."""
+        self._check_every = check_every
+        self._subscriptions: set[Subscription] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._is_pausing = False
+        self._watched: frozenset[Path] = frozenset()
+        """Folders whose changes are noticed; empty while the watching begins."""
+        self._problem = ""
+        """What was last logged: a problem that stays is said once."""
+
+    def subscribe(self, folders: Iterable[Path], callback: Callable[[frozenset[Path]], object]) -> Subscription:
+        """Call `callback` on the event loop when something in `folders` has changed."""
+        subscription = Subscription(self, callback)
+        subscription.watch(folders)
+        return subscription
+
+    def adopt(self, subscription: Subscription) -> None:
+        """Watch the folders that a subscription has now."""
+        self._subscriptions.discard(subscription)
+        if subscription.folders:
+            self._subscriptions.add(subscription)
+        if not self._subscriptions:
+            self._stop()
+        elif subscription.folders <= self._watched:
+            asyncio.get_running_loop().call_soon(subscription.notify, subscription.folders)
+        elif not self._is_pausing:
+            self._stop()
+            self._is_pausing = True
+            self._task = asyncio.create_task(self._run(), name="directory watcher")
+
+    def _stop(self) -> None:
         if self._task:
             self._task.cancel()
-        if self._resting:
-            self._resting.cancel()
-        if self._fd is not None:
-            with suppress(RuntimeError):
-                asyncio.get_running_loop().remove_reader(self._fd)
-            os.close(self._fd)
-            self._fd = None
+        self._task, self._is_pausing, self._watched = None, False, frozenset()
+
+    def _notify(self, changed: frozenset[Path]) -> None:
+        loop = asyncio.get_running_loop()
+        for subscription in self._subscriptions:
+            loop.call_soon(subscription.notify, changed)  # not called from here: its failure would be ours
+
+    async def _run(self) -> None:
+        """Watch the folders of all subscriptions, and begin anew when one of them came or went, or after a failure."""
+        while True:
+            self._is_pausing, self._watched = True, frozenset()
+            await asyncio.sleep(PAUSE)
+            self._is_pausing = False
+            folders = frozenset[Path]().union(*(subscription.folders for subscription in self._subscriptions))
+            try:
+                await self._watch(folders)
+            except FileNotFoundError:  # a folder went while the watching began
+                pass
+            except Exception as error:  # noqa: BLE001  one background task: it begins anew
+                cause: Exception = error
+                while isinstance(cause, ExceptionGroup):  # awatch waits in a task group
+                    cause = cause.exceptions[0]
+                has_begun, is_new = bool(self._watched), str(cause) != self._problem
+                self._problem = str(cause)
+                if has_begun and is_new:
+                    log.warning("watch.restarted", problem=self._problem)
+                elif is_new:
+                    log.warning(
+                        "watch.failed",
+                        folders=len(folders),
+                        problem=self._problem,
+                        hint="if a limit is reached, raise fs.inotify.max_user_watches or max_user_instances",
+                        looking_every=self._check_every,
+                    )
+                if not has_begun:
+                    self._notify(folders)  # whoever is called looks for itself
+                    await asyncio.sleep(self._check_every)
+
+    async def _watch(self, folders: frozenset[Path]) -> None:
+        """Report changes until one of the folders, or what leads to it, came, went or was replaced."""
+        from watchfiles import awatch  # not before somebody watches: `agentctl logs` without -f needs none of it
+
+        survey = await asyncio.to_thread(_survey, folders)
+        changes = awatch(
+            *survey.paths,
+            watch_filter=None,
+            step=1000,
+            rust_timeout=0,  # none: watchfiles would throw away what came in the moment that it passed
+            recursive=False,
+            ignore_permission_denied=False,  # True would hide every failure, also that the system is out of watches
+        )
+        report = asyncio.ensure_future(anext(changes))
+        try:
+            await asyncio.sleep(0)  # awatch sets up its watches in its first step, before it waits
+            if report.done():
+                report.result()  # raises what went wrong
+            self._watched = folders
+            self._notify(folders)
+            paths: set[str] = set()
+            while True:
+                now = await asyncio.to_thread(_survey, folders)
+                if now.paths != survey.paths or not paths.isdisjoint(now.paths):
+                    return
+                parents = {os.path.dirname(path) for path in paths}
+                changed = {
+                    folder
+                    for folder, state in now.folders.items()
+                    if state.path in parents or state != survey.folders[folder] or len(paths) >= LARGE_BURST
+                }
+                self._notify(frozenset(changed))
+                survey, paths = now, set()
+                await asyncio.wait([report], timeout=self._check_every)
+                if report.done():
+                    paths = {path for _, path in report.result()}
+                    report = asyncio.ensure_future(anext(changes))
+                self._problem = ""
+        finally:
+            report.cancel()
+            await asyncio.gather(report, return_exceptions=True)
+            await changes.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class _FolderState:
+    path: str
+    """Without symbolic links; empty if the folder is missing."""
+    modified: int = 0
+    """Nanoseconds: when a file of it last came or went."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    folders: dict[Path, _FolderState]
+    paths: dict[str, tuple[int, int, int]]
+    """What to watch, and which folder that is: device, inode and mode."""
+
+
+def _survey(folders: Iterable[Path]) -> _Survey:
+    """Find out what must be watched to hear of changes in `folders`.
+
+    That is each folder itself, the nearest folder above one that is missing, and those that hold the symbolic links on
+    the way to it.
+    """
+    states: dict[Path, _FolderState] = {}
+    paths: dict[str, tuple[int, int, int]] = {}
+
+    def add(path: str) -> os.stat_result | None:
+        try:
+            status = os.stat(path)
+        except OSError:
+            return None
+        # watchfiles takes no names that are not UTF-8, and the kernel no folders that we may not read
+        if path.encode(errors="ignore").decode() == path and os.access(path, os.R_OK):
+            paths[path] = status.st_dev, status.st_ino, status.st_mode
+        return status
+
+    @cache
+    def resolve(path: str) -> str:
+        """Return the real path of a folder; empty if it is missing."""
+        parent, name = os.path.split(path)
+        if not name:
+            return path
+        if not (real_parent := resolve(parent)):
+            return ""
+        child = os.path.join(real_parent, name)
+        try:
+            mode = os.lstat(child).st_mode
+        except OSError:
+            mode = 0
+        if stat.S_ISDIR(mode):
+            return child
+        add(real_parent)
+        return os.path.realpath(child) if stat.S_ISLNK(mode) and os.path.isdir(child) else ""
+
+    for folder in folders:
+        path = resolve(os.path.abspath(folder))
+        status = add(path) if path else None
+        states[folder] = _FolderState(path, status.st_mtime_ns) if status else _FolderState("")
+    return _Survey(states, paths)

@@ -27,6 +27,7 @@ from apscheduler.triggers.base import BaseTrigger  # type: ignore[import-untyped
 
 from daemon.almanac import Almanac
 from daemon.arrivals import RETRY, Arrivals
+from daemon.bell import DirectoryWatcher
 from daemon.clock import Clock, machine_id
 from daemon.due import next_moment
 from daemon.errands import Errands
@@ -60,6 +61,7 @@ class RoutineEngine:
         host: str | None = None,
         anywhere: bool = False,
         workspace: Path = Path(),
+        directory_watcher: DirectoryWatcher | None = None,
         afford: Afford = anything,
         when_waits_moved: Callable[[], None] = lambda: None,
     ) -> None:
@@ -76,7 +78,14 @@ class RoutineEngine:
             journal=journal, submit=submit, cancel=cancel, clock=clock, almanac=self.almanac, afford=afford
         )
         self._occasions = Occasions(self._ledger, journal, clock)
-        self._arrivals = Arrivals(self._ledger, self._occasions, journal, workspace, look_again=self._look_again)
+        self._arrivals = Arrivals(
+            self._ledger,
+            self._occasions,
+            journal,
+            workspace,
+            directory_watcher or DirectoryWatcher(),
+            look_again=self._look_again,
+        )
         self._timer = timer
         self._alarm: _Alarm | None = None
         self._faults: Mapping[str, ConfigError] = {}

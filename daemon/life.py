@@ -22,7 +22,7 @@ from daemon.errors import DaemonError, StoreFull
 from daemon.models import Json, Run, Status, new_id
 from daemon.notify import Notifier
 from daemon.recollection import retention_of
-from daemon.reload import Reloads, zone_bell
+from daemon.reload import Reloads, watch_zone
 from daemon.tools.subagent import SUBAGENT
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         ]
         background += await _join(app, tasks)
         await app.memory.seed(app.seeds())
+        reloads = Reloads(_reload_of(app, notifier), app.definition_folders, app.directory_watcher)
+        definition_folders = await reloads.note_files()
         loaded = await app.definitions(app.config)
         app.tell([fault for error in loaded.faults.values() for fault in error.faults])
         await app.engine.load(loaded)
@@ -66,8 +68,8 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         await app.webhooks.open(tasks)
         await server.ready()
         public = await _open_to_the_network(app, tasks)
-        reloads = Reloads(_reload_of(app, notifier), app.definition_folders)
-        zone = zone_bell(reloads.ring, env=app.place.env)
+        reloads.start(definition_folders)
+        background.append(tasks.create_task(watch_zone(reloads.ring, env=app.place.env), name="zone"))
         loop.add_signal_handler(signal.SIGHUP, reloads.ring)
         notifier.send("READY=1", f"STATUS={len(app.engine.routines)} routines")
         by_and_by = _do_when_possible("by and by", partial(_by_and_by, app))
@@ -79,7 +81,6 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         notifier.send("STOPPING=1")
         log.info("daemon.stopping", runs=len(app.executor.running))
         reloads.close()
-        zone.close()
         app.webhooks.stop()
         if public:
             public.stop()
@@ -128,10 +129,12 @@ async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
             loop.add_signal_handler(number, stop.set)
         fleet = await app.join("worker")
         await app.journal.recover(app.owner)
+        reloads = Reloads(_reload_of(app, notifier), app.definition_folders, app.directory_watcher)
+        definition_folders = await reloads.note_files()
         loaded = await app.definitions(app.config)
         app.tell([fault for error in loaded.faults.values() for fault in error.faults])
         await app.engine.load(loaded)
-        reloads = Reloads(_reload_of(app, notifier), app.definition_folders)
+        reloads.start(definition_folders)
         loop.add_signal_handler(signal.SIGHUP, reloads.ring)
         work = [
             *fleet.work(),
@@ -208,7 +211,10 @@ def _chores(app: App) -> Iterator[Chore]:
         from daemon.mirror import Mirror
 
         workspace = app.config.workspace_path(app.place.state)
-        yield "memory mirror", Mirror(app.memory, workspace, app.journal, clock=app.clock.now).run
+        mirror = Mirror(
+            app.memory, workspace, app.journal, clock=app.clock.now, directory_watcher=app.directory_watcher
+        )
+        yield "memory mirror", mirror.run
     yield "sandbox", app.ladder.climb
     yield "doctor", partial(_examine, app)
 

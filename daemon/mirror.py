@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from daemon.bell import Bell
+from daemon.bell import DirectoryWatcher
 from daemon.errors import Refused
 from daemon.memory import Item, Memory
 from daemon.memory.oblivion import SEEDS
@@ -139,9 +139,11 @@ class Mirror:
         facts: Facts,
         *,
         clock: Callable[[], datetime],
+        directory_watcher: DirectoryWatcher | None = None,
         quiet: float = QUIET,
     ) -> None:
         self._memory, self._facts, self._clock = memory, facts, clock
+        self._directory_watcher = directory_watcher or DirectoryWatcher()
         self._quiet = quiet
         self.path = workspace / NAME
 
@@ -151,20 +153,20 @@ class Mirror:
         timer: asyncio.TimerHandle | None = None
         loop = asyncio.get_running_loop()
 
-        def heard() -> None:
+        def schedule_sync(_changed: frozenset[Path]) -> None:
             nonlocal timer
             if timer:
                 timer.cancel()
             timer = loop.call_later(self._quiet, changed.set)
 
-        bell = Bell([self.path.parent], heard)
+        subscription = self._directory_watcher.subscribe([self.path.parent], schedule_sync)
         try:
             while True:
                 changed.clear()
                 await self.attempt()
                 await changed.wait()
         finally:
-            bell.close()
+            subscription.close()
             if timer:
                 timer.cancel()
 

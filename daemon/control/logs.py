@@ -14,13 +14,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from daemon.bell import Bell
 from daemon.control.call import start_command
 from daemon.control.parser import Parser
 from daemon.log import LEVELS, pretty, wants_colour
 from daemon.places import find_state, user_home
+
+if TYPE_CHECKING:
+    from daemon.bell import DirectoryWatcher
 
 SHOWN = 50  # lines, where neither a number nor a time is asked for: about a screen
 _AGO = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
@@ -100,6 +102,9 @@ def main(arguments: Sequence[str], file: Path | None = None) -> int:
         if not found:
             sys.stderr.write(f"agentctl: no line of {file} fits\n")
         return 0
+    import structlog
+
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # stdout is for the lines of the log
     try:
         asyncio.run(follow(file, wanted, number, show))
     except KeyboardInterrupt:
@@ -180,24 +185,42 @@ def _read(path: Path) -> list[str]:
     return path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
 
 
-async def follow(file: Path, wanted: Wanted, number: int | None, show: Callable[[str, dict[str, Any]], None]) -> None:
+async def follow(
+    file: Path,
+    wanted: Wanted,
+    number: int | None,
+    show: Callable[[str, dict[str, Any]], None],
+    *,
+    directory_watcher: DirectoryWatcher | None = None,
+) -> None:
     """Show the last records, then each new one as it is written, over rotations, until cancelled."""
-    rung = asyncio.Event()
+    from daemon.bell import DirectoryWatcher  # here, as only those who follow need it
+
+    changed = asyncio.Event()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    bell = Bell([file.parent], rung.set, writes=True)
+    # where the system cannot watch, a look at the file each second costs next to nothing
+    directory_watcher = directory_watcher or DirectoryWatcher(check_every=1.0)
+    subscription = directory_watcher.subscribe([file.parent], lambda _: changed.set())
     tail = Tail(file)
+
+    def show_new_lines() -> None:
+        for line in tail.read():
+            record = wanted(line)
+            if record is not None:
+                show(line, record)
+
     try:
         for line, record in last(_backwards(file, tail.read()), wanted, number):
             show(line, record)
         while True:
-            await rung.wait()
-            rung.clear()
-            for line in tail.read():
-                new = wanted(line)
-                if new is not None:
-                    show(line, new)
+            await changed.wait()
+            changed.clear()
+            show_new_lines()
+    except asyncio.CancelledError:
+        show_new_lines()  # a change is seen a second or two later, and what was written before Ctrl-C belongs to it
+        raise
     finally:
-        bell.close()
+        subscription.close()
         tail.close()
 
 

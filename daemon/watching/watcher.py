@@ -1,8 +1,9 @@
 """Rings when files have come to rest, and sleeps while nothing happens.
 
-One bell hangs over the folders of all watches. When it rings, the watches concerned are rung for; whoever is rung for
-looks. A file that has changed since the look before is watched on: a look stands then at the moment the last of them
-may have come to rest. So a burst costs two looks, and a file that grows for an hour one per `settle`.
+The folders of all watches are one subscription of the directory watcher. When folders change, the watches concerned are
+rung for; whoever is rung for looks. A file that has changed since the look before is watched on: a look stands then at
+the moment the last of them may have come to rest. So a burst costs two looks, and a file that grows for an hour one per
+`settle`.
 """
 
 from __future__ import annotations
@@ -15,15 +16,13 @@ from pathlib import Path
 
 import structlog
 
-from daemon.bell import Bell
+from daemon.bell import DirectoryWatcher, Subscription
 from daemon.watching.looking import MOST_FILES, MOST_FOLDERS, Look, look
 from daemon.watching.patterns import Patterns
 
 log = structlog.get_logger()
 
-REST = 0.1  # seconds: a file written in a thousand pieces wakes us ten times a second, not a thousand times
-# A tree that is being unpacked grows under our eyes; after so many looks in a row the bell says when to go on.
-LOOKS_IN_A_ROW = 5
+REST = 0.1  # seconds between looks, at least
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,8 +43,6 @@ class Measures:
     """Files at once: a batch stays something that a run can be told of. What is over comes in the next one."""
     patience: int = 10
     """A burst is waited for as a whole, but not for ever: after so many settles what has come to rest goes ahead."""
-    deaf: float = 60.0
-    """Seconds between looks where the system has no watches left to give."""
 
 
 @dataclass(slots=True)
@@ -67,15 +64,15 @@ class Watcher:
         self,
         root: Path,
         ring: Callable[[str], None],
+        directory_watcher: DirectoryWatcher,
         *,
         measures: Measures | None = None,
-        make_bell: Callable[..., Bell] = Bell,
     ) -> None:
         self._root, self._ring = root, ring
-        self._measures, self._make_bell = measures or Measures(), make_bell
+        self._measures = measures or Measures()
         self._watched: dict[str, _Watched] = {}
-        self._bell: Bell | None = None
-        self._deaf = False
+        self._directory_watcher = directory_watcher
+        self._subscription: Subscription | None = None
 
     def watch(self, wanted: Mapping[str, Watch]) -> None:
         """Watch for these and nothing else, and ring for those that are new or different."""
@@ -100,9 +97,11 @@ class Watcher:
         if watched is None:
             return {}
         self._stop_timer(watched)
-        found, heard = await self._look(watched)
+        found = await asyncio.to_thread(look, self._root, watched.patterns)
         if self._watched.get(name) is not watched:  # not wanted any more
             return {}
+        watched.folders = {self._root, *(self._root / folder for folder in found.folders)}
+        self._subscribe()
         loop, settle, most = asyncio.get_running_loop(), watched.watch.settle, self._measures
         self._complain(name, watched, found)
         now, before = loop.time(), watched.files
@@ -118,8 +117,6 @@ class Watcher:
         if len(resting) < len(files) or len(resting) > most.batch:
             youngest = max(since for _, since in files.values())
             self._ring_in(name, watched, max(REST, youngest + settle - now))
-        elif not heard:
-            self._ring_in(name, watched, most.deaf if self._deaf else REST)
         return {path: files[path][0] for path in resting[: most.batch]}
 
     async def present(self, name: str) -> set[str]:
@@ -132,52 +129,23 @@ class Watcher:
         for watched in self._watched.values():
             self._stop_timer(watched)
         self._watched.clear()
-        if self._bell:
-            self._bell.close()
-            self._bell = None
+        if self._subscription:
+            self._subscription.close()
+            self._subscription = None
 
     # --- looking
 
-    async def _look(self, watched: _Watched) -> tuple[Look, bool]:
-        """Look until the bell hangs over every folder that was seen, and say whether it does.
-
-        What came into a folder before the bell hung there rings nowhere; it is seen by the look after that.
-        """
-        for _ in range(LOOKS_IN_A_ROW):
-            found = await asyncio.to_thread(look, self._root, watched.patterns)
-            watched.folders = {self._root / folder for folder in found.folders}
-            if self._bell and watched.folders <= self._bell.folders:
-                return found, True
-            if not self._hang_bell():
-                break
-        return found, False
-
-    def _hang_bell(self) -> bool:
+    def _subscribe(self) -> None:
+        """Watch the folders that were seen; the watches of new ones are rung for once those are watched."""
         folders: set[Path] = set().union(*(watched.folders for watched in self._watched.values()))
-        before = self._bell
-        try:
-            self._bell = self._make_bell(folders, self._rang, writes=True, rest=REST)
-        except OSError as error:
-            if not self._deaf:
-                hint = "raise fs.inotify.max_user_watches or max_user_instances"
-                log.warning(
-                    "watch.deaf", folders=len(folders), error=str(error), hint=hint, looking_every=self._measures.deaf
-                )
-            self._deaf = True
-            return False
-        self._deaf = False
-        if before:
-            self._rang_on(before.changed())
-            before.close()
-        return True
+        if self._subscription:
+            self._subscription.watch(folders)
+        else:
+            self._subscription = self._directory_watcher.subscribe(folders, self._changed)
 
-    def _rang(self) -> None:
-        if self._bell:
-            self._rang_on(self._bell.changed())
-
-    def _rang_on(self, changed: set[Path]) -> None:
+    def _changed(self, folders: frozenset[Path]) -> None:
         for name, watched in self._watched.items():
-            if watched.timer is None and changed & watched.folders:
+            if watched.timer is None and folders & watched.folders:
                 self._ring(name)
 
     def _ring_in(self, name: str, watched: _Watched, seconds: float) -> None:

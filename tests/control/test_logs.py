@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from daemon.bell import DirectoryWatcher
 from daemon.control.logs import Tail, Wanted, follow, main, parse_since
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
@@ -91,9 +92,9 @@ def test_a_log_that_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureF
 class Listener:
     """Follows a log and hands over what is shown."""
 
-    def __init__(self, path: Path, wanted: Wanted, number: int | None = 10) -> None:
+    def __init__(self, path: Path, wanted: Wanted, number: int | None = 10, **options: Any) -> None:
         self.seen: asyncio.Queue[str] = asyncio.Queue()
-        self.task = asyncio.create_task(follow(path, wanted, number, self._show))
+        self.task = asyncio.create_task(follow(path, wanted, number, self._show, **options))
 
     def _show(self, _line: str, record: dict[str, Any]) -> None:
         self.seen.put_nowait(record["event"])
@@ -142,6 +143,20 @@ async def test_following_may_begin_before_there_is_a_log(tmp_path: Path) -> None
     log.write_text(line(1, routine="other") + "\n" + line(2) + "\n")
     assert await listener.next(1) == ["e2"]
     await listener.stop()
+
+
+async def test_five_hundred_follow_by_one_watcher(log: Path) -> None:
+    watcher = DirectoryWatcher()
+    listeners = [Listener(log, Wanted(), 1, directory_watcher=watcher) for _ in range(500)]
+    for listener in listeners:
+        assert await listener.next(1) == ["e4"]
+    with log.open("a") as file:
+        file.write(line(5) + "\n")
+    for listener in listeners:
+        assert await listener.next(1) == ["e5"]
+    for listener in listeners:
+        await listener.stop()
+    assert watcher._task is None
 
 
 def test_a_tail_of_a_file_that_is_gone_reads_nothing(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import select
+import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from daemon.bell import Bell
+from daemon.bell import DirectoryWatcher
 from daemon.watching import Measures, Watch, Watcher
 
 SETTLE = 0.05
@@ -26,7 +26,7 @@ class Desk:
         self.looks = 0
         self.hindered = False
         self.rung: asyncio.Queue[str] = asyncio.Queue()
-        self.watcher = Watcher(root, self.rung.put_nowait, **options)
+        self.watcher = Watcher(root, self.rung.put_nowait, DirectoryWatcher(), **options)
         self._seen: set[tuple[str, str]] = set()
 
     def watch(self, *globs: str, settle: float = SETTLE, name: str = "inbox") -> None:
@@ -50,10 +50,19 @@ class Desk:
         return sorted(files)
 
     async def asleep(self) -> None:
-        """Answer rings until a look leaves nothing to wait for."""
+        """Answer rings until its folders are watched and a look leaves nothing to wait for."""
         async with asyncio.timeout(60):
-            while any(watched.timer for watched in self.watcher._watched.values()) or not self.rung.empty():
+            while (
+                any(watched.timer for watched in self.watcher._watched.values())
+                or not self.rung.empty()
+                or not self.watches_all()
+            ):
                 await self.once()
+
+    def watches_all(self) -> bool:
+        """Tell whether the system watches every folder of its subscription."""
+        subscription = self.watcher._subscription
+        return subscription is not None and subscription.folders <= self.watcher._directory_watcher._watched
 
     def put(self, path: str, text: str = "x") -> Path:
         file = self.root / path
@@ -203,8 +212,7 @@ async def test_each_watch_is_rung_for_by_its_own_folders(desk: Desk) -> None:
     (desk.root / "one").mkdir()
     (desk.root / "two").mkdir()
     desk.watcher.watch({name: Watch(globs=(f"{name}/*",), settle=SETTLE) for name in ("one", "two")})
-    await desk.once()
-    await desk.once()
+    await desk.asleep()
     desk.put("two/a")
     async with asyncio.timeout(60):
         assert await desk.rung.get() == "two"
@@ -216,9 +224,7 @@ async def test_after_all_is_handled_nothing_stirs(desk: Desk) -> None:
     desk.watch("inbox/*.csv")
     await desk.batch()
     await desk.asleep()
-    bell = desk.watcher._bell
-    assert bell is not None and bell._resting is None
-    assert select.select([bell._fd], [], [], 0) == ([], [], [])
+    assert all(watched.timer is None for watched in desk.watcher._watched.values())
     assert desk.rung.empty()
 
 
@@ -228,7 +234,7 @@ async def test_what_is_watched_no_more_is_heard_no_more(desk: Desk) -> None:
     await desk.once()
     desk.watcher.watch({})
     assert await desk.watcher.look("inbox", ()) == {}
-    assert desk.watcher._bell is None
+    assert desk.watcher._subscription is None
     assert desk.rung.empty()
 
 
@@ -241,20 +247,30 @@ async def test_another_glob_of_the_same_name_is_looked_for_at_once(desk: Desk) -
     assert await desk.batch() == ["inbox/a.txt"]
 
 
-def deaf_at_first(*arguments: Any, **options: Any) -> Bell:
-    """Make a bell as a system does that has watches only once the file is there."""
-    folders, *rest = arguments
-    if not any((folder / "a.csv").exists() for folder in folders):
-        raise OSError(28, "No space left on device")
-    return Bell(folders, *rest, **options)
-
-
-@pytest.mark.parametrize("desk", [{"measures": Measures(deaf=0.05), "make_bell": deaf_at_first}], indirect=True)
-async def test_without_watches_of_the_system_it_looks_now_and_then(desk: Desk) -> None:
-    (desk.root / "inbox").mkdir()
+async def test_a_workspace_that_comes_later_is_watched(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "workspace")
     desk.watch("inbox/*.csv")
     await desk.once()
-    assert desk.watcher._bell is None
     desk.put("inbox/a.csv")
     assert await desk.batch() == ["inbox/a.csv"]
-    assert desk.watcher._bell is not None, "it hears again once there are watches"
+    desk.watcher.close()
+
+
+async def test_ten_thousand_files_are_one_batch(desk: Desk) -> None:
+    desk.watch("inbox/*.csv", settle=0.3)
+    await desk.once()
+    for number in range(10_000):
+        desk.put(f"inbox/{number:05}.csv")
+    assert len(await desk.batch()) == 10_000
+    await desk.asleep()
+    desk.put("inbox/07777.csv", "again")
+    assert await desk.batch() == ["inbox/07777.csv"]
+
+
+async def test_a_file_whose_name_is_no_utf8_is_found(desk: Desk) -> None:
+    (desk.root / "inbox").mkdir()
+    desk.watch("inbox/*")
+    await desk.once()
+    await desk.asleep()
+    Path(os.fsdecode(os.fsencode(desk.root) + b"/inbox/\xff.csv")).touch()
+    assert await desk.batch() == ["inbox/\\udcff.csv"]
