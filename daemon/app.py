@@ -53,7 +53,7 @@ from daemon.sandbox import Ladder, settle, tenant
 from daemon.skills import Shelf
 from daemon.store import Alerting, Database, Journal, StateLock, lock_state, open_database
 from daemon.talk import ASK, Talk, routine_of
-from daemon.timer import system_timer
+from daemon.timer import clock_watcher
 from daemon.tools import config as settings
 from daemon.tools import (
     files,
@@ -193,7 +193,6 @@ class App:
                     cancel=app.cancel,
                     clock=app.clock,
                     zone=app.zone.key,
-                    timer=system_timer(app.clock, place.env),
                     anywhere=app.shared,
                     workspace=workspace,
                     afford=app._afford,
@@ -203,9 +202,12 @@ class App:
                 app.talk = app._talk()
                 app.webhooks = Webhooks(app.engine, place.socket, place.env, place.secrets, config.hooks.group)
                 app.webhooks.sign_with(secret)
+                watcher = clock_watcher(app.clock, place.env)
+                watcher.start(app.clock_was_set)
                 try:
                     yield app
                 finally:
+                    watcher.stop()
                     await app._close()
             finally:
                 await database.close()
@@ -261,8 +263,7 @@ class App:
 
             kind = FleetExecutor
         most = self.config.daemon.max_concurrent
-        timer = system_timer(self.clock, self.place.env)
-        return kind(self._live, max_concurrent=most, clock=self.clock.now, timer=timer, lane_of=self._lane_of)
+        return kind(self._live, max_concurrent=most, clock=self.clock.now, lane_of=self._lane_of)
 
     def _talk(self) -> Talk:
         return Talk(
@@ -283,7 +284,6 @@ class App:
             Remembered(self.place.state / "approvals.toml"),
             submit=self.executor.submit,
             clock=self.clock,
-            timer=system_timer(self.clock, self.place.env),
             shared=self.shared,
         )
 
@@ -363,7 +363,6 @@ class App:
             clock=self.clock,
             redact=self.redact,
             count=self.metrics.sent,
-            timer=system_timer(self.clock, self.place.env),
         )
 
     @cached_property
@@ -514,6 +513,13 @@ class App:
         from daemon.replays import Replays
 
         return Replays(self, self.config.workspace_path(self.place.state))
+
+    def clock_was_set(self) -> None:
+        """Reckon anew how long to wait for each instant: the clock was set, or the machine woke from suspend."""
+        self.executor.start_due()
+        self.outbox.wake()
+        self.approvals.wake()
+        self.engine.clock_was_set()
 
     def _look_at_waits(self) -> None:
         """Look again at what waits for an instant: the clock was set, and some of these were moved."""

@@ -23,6 +23,7 @@ from daemon.models import Json, Run, Status, new_id
 from daemon.notify import Notifier
 from daemon.recollection import retention_of
 from daemon.reload import Reloads, zone_bell
+from daemon.timer import clock_watcher
 from daemon.tools.subagent import SUBAGENT
 
 if TYPE_CHECKING:
@@ -337,8 +338,9 @@ async def once(app: App, name: str) -> Run:
             if run.routine == name:
                 await app.executor.submit(run)
 
-    # no engine rings here, which does so in a daemon
-    app.executor.when_clock_set = lambda: moving.append(asyncio.create_task(move_waits(), name="clock set"))
+    # no engine is started here, which does so in a daemon
+    watcher = clock_watcher(app.clock, app.place.env)
+    watcher.start(lambda: moving.append(asyncio.create_task(move_waits(), name="clock set")))
     try:
         left = [run for run in await _left_over(app) if run.routine == name]
         await app.executor.submit_all(left)
@@ -348,6 +350,7 @@ async def once(app: App, name: str) -> Run:
         await _end_of(run, events, app)
         await app.outbox.flush()
     finally:
+        watcher.stop()
         await app.executor.stop(0)
         await asyncio.gather(*moving)
     return await app.journal.get(run.id)

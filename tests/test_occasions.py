@@ -186,7 +186,7 @@ async def test_a_pause_that_ends_by_itself_lets_them_go_at_its_end(
     house.drop("a.csv")
     await hear(said, "files.waiting")
     await house.quiet()
-    assert house.bell.at == at("01 10:00")
+    assert house.next_start == at("01 10:00")
     await house.reach("01 10:00")
     assert (await house.next_run()).slot == at("01 10:00")
 
