@@ -663,7 +663,7 @@ class App:
             return {}
         spec = routine.run
         return {
-            "when": self.engine.almanac.words(routine),
+            "when": self.engine.words(routine),
             "tools": self.registry.names(spec.tools),
             "policy": self.policy.summary(name, self.registry.names(spec.tools), language=self.config.agent.language),
             "max_iterations": spec.max_iterations,
@@ -686,8 +686,8 @@ class App:
             adopt=lambda name: self.offspring.adopt(name),
             remove=lambda name: self.offspring.removed(name),
             check=self._check,
-            words=self.engine.almanac.words,
-            elsewhere=self.engine.almanac.elsewhere,
+            words=self.engine.words,
+            elsewhere=self.engine.elsewhere,
             wake_outbox=self.outbox.wake,
             preview=lambda routine: self.host.preview(routine),
             replays=lambda: self.replays,
@@ -821,7 +821,7 @@ class App:
         else:  # a worker
             await self.engine.load(loaded)
         if self.fleet:
-            self.fleet.take_from(loaded.routines.values(), self.engine.almanac.may_live_here)
+            self.fleet.take_from(loaded.routines.values(), self.engine.may_live_here)
         try:
             if self.engine.started:
                 await self.webhooks.open(self.tasks)

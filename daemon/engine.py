@@ -35,7 +35,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler  # type: ignore[impo
 from apscheduler.triggers.base import BaseTrigger  # type: ignore[import-untyped]
 from apscheduler.triggers.date import DateTrigger  # type: ignore[import-untyped]
 
-from daemon.almanac import Almanac
+from daemon.almanac import named
 from daemon.arrivals import RETRY, Arrivals
 from daemon.clock import Clock, machine_id
 from daemon.due import next_moment
@@ -79,14 +79,16 @@ class RoutineEngine:
         """
         self._clock, self._journal, self._submit = clock, journal, submit
         self._when_waits_moved = when_waits_moved
-        self.almanac = Almanac(
+        self._ledger = Ledger(
+            journal=journal,
+            submit=submit,
+            cancel=cancel,
+            clock=clock,
             zone=zone,
             machine=machine_id() if machine is None else machine,
             host=platform.node() if host is None else host,
             anywhere=anywhere,
-        )
-        self._ledger = Ledger(
-            journal=journal, submit=submit, cancel=cancel, clock=clock, almanac=self.almanac, afford=afford
+            afford=afford,
         )
         self._occasions = Occasions(self._ledger, journal, clock)
         self._arrivals = Arrivals(self._ledger, self._occasions, journal, workspace, look_again=self._look_again)
@@ -127,7 +129,7 @@ class RoutineEngine:
             self._journal.when_ended = self._arrivals.heard_end
             await self._occasions.missed_ends(ledger.schedules)
         self._arrivals.watch()
-        log.info("engine.started", routines=len(ledger.routines), zone=self.almanac.zone)
+        log.info("engine.started", routines=len(ledger.routines), zone=self.zone)
 
     async def reload(self, loaded: Loaded, *, zone: str | None = None) -> Changes:
         """Go over to new definitions; a file that can no longer be read keeps what it said before."""
@@ -135,11 +137,11 @@ class RoutineEngine:
         async with ledger.open():
             # Not on the loop: to compare ten thousand takes 0.1 s.
             new, faults, changes = await asyncio.to_thread(compared, old, loaded)
-            moved = zone is not None and zone != self.almanac.zone
+            moved = zone is not None and zone != self.zone
             # What is due by the old definition is settled by it.
             await ledger.settle(ledger.schedules if moved else [*changes.changed, *changes.removed])
             fresh = list(new) if moved else [*changes.added, *changes.changed]
-            self.almanac.zone, self._faults = zone or self.almanac.zone, faults
+            ledger.zone, self._faults = zone or ledger.zone, faults
             await self._take_up(new, fresh=fresh)
             await self._schedule_next_starts([*fresh, *changes.removed])
             await self._occasions.first_runs([*changes.added, *changes.changed])
@@ -170,6 +172,11 @@ class RoutineEngine:
     def started(self) -> bool:
         """Whether it rings by itself, or only answers."""
         return self._scheduler is not None
+
+    @property
+    def zone(self) -> str:
+        """The time zone of routines that name none."""
+        return self._ledger.zone
 
     @property
     def routines(self) -> Mapping[str, Routine]:
@@ -279,7 +286,25 @@ class RoutineEngine:
 
     def schedule(self, routine: Routine) -> Schedule:
         """Return when a routine runs, whether it is enabled or not."""
-        return self.almanac.schedule(routine)
+        return self._ledger.schedule(routine)
+
+    def words(self, routine: Routine) -> str:
+        """Return in English when a routine runs."""
+        words, number = self.schedule(routine).words(routine.trigger.event_words), routine.gate.moments
+        if number:
+            words = f"at {f'{number} random moments' if number > 1 else 'a random moment'} of a day ({words})"
+        elsewhere = self.elsewhere(routine)
+        return f"{words}; {elsewhere}" if elsewhere else words
+
+    def elsewhere(self, routine: Routine) -> str:
+        """Return why a routine is not started by this host; empty if it is."""
+        if self._ledger.is_started_here(routine):
+            return ""
+        return f"not on this machine: {self._ledger.host} is none of {', '.join(routine.trigger.machines)}"
+
+    def may_live_here(self, routine: Routine) -> bool:
+        """Tell whether a routine is for this host, whoever starts it."""
+        return named(routine.trigger.machines, self._ledger.host)
 
     def _known(self, name: str) -> None:
         if name in self.routines:

@@ -74,7 +74,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         by_and_by = _do_when_possible("by and by", partial(_by_and_by, app))
         background.append(tasks.create_task(by_and_by, name="by and by"))
         if app.fleet:
-            app.fleet.take_from(loaded.routines.values(), app.engine.almanac.may_live_here)
+            app.fleet.take_from(loaded.routines.values(), app.engine.may_live_here)
         await announce(app)
         await stop.wait()
         notifier.send("STOPPING=1")
@@ -143,7 +143,7 @@ async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         ]
         background = [tasks.create_task(each, name=name) for name, each in work]
         await fleet.heart.began.wait()
-        fleet.take_from(loaded.routines.values(), app.engine.almanac.may_live_here)
+        fleet.take_from(loaded.routines.values(), app.engine.may_live_here)
         notifier.send("READY=1", "STATUS=a worker")
         await announce(app)
         await stop.wait()
