@@ -29,6 +29,14 @@ class BrokenSchedule(Schedule):
         raise OverflowError("date value out of range")
 
 
+@pytest.mark.parametrize("ours", [StartTrigger, SlicedJobStore])
+def test_nothing_private_of_apscheduler_is_overridden(ours: type) -> None:
+    theirs = {name for base in ours.__mro__[1:-1] for name in vars(base)}
+    shared = {name for name in theirs & vars(ours).keys() if not name.startswith(("__", "_abc_"))}
+    assert shared
+    assert not [name for name in shared if name.startswith("_")]
+
+
 async def test_apscheduler_executes_a_job_for_each_routine_that_is_due(house: House) -> None:
     names = [f"r{number}" for number in range(SLICE + 1)]
     await house.boot(*map(routine, names))

@@ -145,7 +145,7 @@ def _due(effort: Effort) -> Iterable[Row]:
             [mine] = in_turns(effort, 1, ours)
     stall, last = median(s.extra["stall"] for s in mine), median(s.extra["last"] for s in mine)
     yield Row(name=f"{_COUNT:,} due at once: stall", ours=ms(stall), value=stall * 1000, bar=50, note="of the loop, ms")
-    yield Row(name=f"{_COUNT:,} due at once: last one", ours=ms(last), value=last * 1000, bar=250, note="enqueued, ms")
+    yield Row(name=f"{_COUNT:,} due at once: last one", ours=ms(last), value=last * 1000, bar=1000, note="enqueued, ms")
 
 
 ROWS: dict[str, Bench] = {"routines-load": _load, "routines-due": _due}
