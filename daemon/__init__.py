@@ -11,13 +11,13 @@ routines/       one routine file as a value; what changed between two folders of
 watching/       files that come to rest in watched folders
 due.py          what becomes of a slot, decided from values
 why.py          why a slot ran or did not, in one sentence
-almanac.py      what routines mean on this machine; needs.py which machines have what a run needs
+almanac.py      when a routine runs; needs.py which machines have what a run needs
 ledger.py       slots settled and claimed in the journal, each once
 occasions.py    what else starts a run: a person, a file, a webhook, the end of another
 hindrances.py   what keeps a slot from starting
 patience.py     routines that keep failing; outages.py models that do not answer; shortage.py a full disk
 arrivals.py     files and ends heard of, answered when there is time
-engine.py       the alarm clock: wakes up, lets the ledger settle, hands run ids on
+engine.py       APScheduler rings when a routine is due, the ledger settles its slots
 executors.py    who lives which run, and how many at once
 run.py          the life of a run on one screen
 host.py         what runs find around themselves; chain.py the models they ask, in order
@@ -46,7 +46,7 @@ archive.py      what of a run is worth remembering; recollection.py memory as th
 events.py       what is happening in runs right now, for whoever watches
 log.py          structured logs; journald.py the same with fields, for systemd
 redact.py       secrets taken out of whatever is kept or shown
-clock.py timer.py bell.py errands.py notify.py   the time, an alarm, changed folders, work that waits, a word to systemd
+clock.py timer.py bell.py errands.py notify.py   time, its jumps, changed folders, work that waits, a word to systemd
 forecast.py     what the coming days will take
 traces/         what runs did, for OpenTelemetry
 metrics.py      what is counted and measured, as Prometheus text

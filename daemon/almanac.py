@@ -1,4 +1,4 @@
-"""What routines mean on this machine: when they run, in which zone, and whether they are for it at all."""
+"""When a routine runs, and whether a host is named for it."""
 
 from __future__ import annotations
 
@@ -8,43 +8,6 @@ from fnmatch import fnmatchcase
 from daemon.definitions import parse_duration
 from daemon.routines import KINDS, Routine
 from daemon.schedule import CatchUp, Schedule, spread_offset
-
-
-class Almanac:
-    """Knows this machine and its zone."""
-
-    def __init__(self, *, zone: str, machine: str, host: str, anywhere: bool = False) -> None:
-        self.zone = zone
-        """Of routines that name none."""
-        self._machine, self._host = machine, host
-        self._anywhere = anywhere
-        """What this daemon starts may live on any machine of several."""
-
-    def schedule(self, routine: Routine) -> Schedule:
-        """Return when a routine runs, whether it is enabled or not."""
-        return schedule_of(routine, zone=self.zone, machine=self._machine)
-
-    def words(self, routine: Routine) -> str:
-        """Return in English when a routine runs."""
-        words, number = self.schedule(routine).words(routine.trigger.event_words), routine.gate.moments
-        if number:
-            words = f"at {f'{number} random moments' if number > 1 else 'a random moment'} of a day ({words})"
-        elsewhere = self.elsewhere(routine)
-        return f"{words}; {elsewhere}" if elsewhere else words
-
-    def is_here(self, routine: Routine) -> bool:
-        """Tell whether a routine starts on this host."""
-        return self._anywhere or self.may_live_here(routine)
-
-    def may_live_here(self, routine: Routine) -> bool:
-        """Tell whether a routine is for this host, by its full name or by the name before the first dot."""
-        return named(routine.trigger.machines, self._host)
-
-    def elsewhere(self, routine: Routine) -> str:
-        """Return why a routine does not start on this machine; empty if it does."""
-        if self.is_here(routine):
-            return ""
-        return f"not on this machine: {self._host} is none of {', '.join(routine.trigger.machines)}"
 
 
 def named(globs: Collection[str], host: str) -> bool:

@@ -54,7 +54,7 @@ from daemon.sandbox import Ladder, settle, tenant
 from daemon.skills import Shelf
 from daemon.store import Alerting, Database, Journal, StateLock, lock_state, open_database
 from daemon.talk import ASK, Talk, routine_of
-from daemon.timer import system_timer
+from daemon.timer import clock_watcher
 from daemon.tools import config as settings
 from daemon.tools import (
     files,
@@ -197,7 +197,6 @@ class App:
                     cancel=app.cancel,
                     clock=app.clock,
                     zone=app.zone.key,
-                    timer=system_timer(app.clock, place.env),
                     anywhere=app.shared,
                     workspace=workspace,
                     directory_watcher=app.directory_watcher,
@@ -208,9 +207,12 @@ class App:
                 app.talk = app._talk()
                 app.webhooks = Webhooks(app.engine, place.socket, place.env, place.secrets, config.hooks.group)
                 app.webhooks.sign_with(secret)
+                watcher = clock_watcher(app.clock, place.env)
+                watcher.start(app.clock_was_set)
                 try:
                     yield app
                 finally:
+                    watcher.stop()
                     await app._close()
             finally:
                 await database.close()
@@ -266,8 +268,7 @@ class App:
 
             kind = FleetExecutor
         most = self.config.daemon.max_concurrent
-        timer = system_timer(self.clock, self.place.env)
-        return kind(self._live, max_concurrent=most, clock=self.clock.now, timer=timer, lane_of=self._lane_of)
+        return kind(self._live, max_concurrent=most, clock=self.clock.now, lane_of=self._lane_of)
 
     def _talk(self) -> Talk:
         return Talk(
@@ -288,7 +289,6 @@ class App:
             Remembered(self.place.state / "approvals.toml"),
             submit=self.executor.submit,
             clock=self.clock,
-            timer=system_timer(self.clock, self.place.env),
             shared=self.shared,
         )
 
@@ -368,7 +368,6 @@ class App:
             clock=self.clock,
             redact=self.redact,
             count=self.metrics.sent,
-            timer=system_timer(self.clock, self.place.env),
         )
 
     @cached_property
@@ -520,6 +519,13 @@ class App:
 
         return Replays(self, self.config.workspace_path(self.place.state))
 
+    def clock_was_set(self) -> None:
+        """Reckon anew how long to wait for each instant: the clock was set, or the machine woke from suspend."""
+        self.executor.start_due()
+        self.outbox.wake()
+        self.approvals.wake()
+        self.engine.clock_was_set()
+
     def _look_at_waits(self) -> None:
         """Look again at what waits for an instant: the clock was set, and some of these were moved."""
         self.executor.line_up_anew()
@@ -662,7 +668,7 @@ class App:
             return {}
         spec = routine.run
         return {
-            "when": self.engine.almanac.words(routine),
+            "when": self.engine.words(routine),
             "tools": self.registry.names(spec.tools),
             "policy": self.policy.summary(name, self.registry.names(spec.tools), language=self.config.agent.language),
             "max_iterations": spec.max_iterations,
@@ -685,8 +691,8 @@ class App:
             adopt=lambda name: self.offspring.adopt(name),
             remove=lambda name: self.offspring.removed(name),
             check=self._check,
-            words=self.engine.almanac.words,
-            elsewhere=self.engine.almanac.elsewhere,
+            words=self.engine.words,
+            elsewhere=self.engine.elsewhere,
             wake_outbox=self.outbox.wake,
             preview=lambda routine: self.host.preview(routine),
             replays=lambda: self.replays,
@@ -821,7 +827,7 @@ class App:
         else:  # a worker
             await self.engine.load(loaded)
         if self.fleet:
-            self.fleet.take_from(loaded.routines.values(), self.engine.almanac.may_live_here)
+            self.fleet.take_from(loaded.routines.values(), self.engine.may_live_here)
         try:
             if self.engine.started:
                 await self.webhooks.open(self.tasks)

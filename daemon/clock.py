@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
+from contextlib import suppress
 from datetime import UTC, datetime, time, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -25,6 +27,17 @@ class SystemClock:
 
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+
+async def wait_until(instant: datetime | None, event: asyncio.Event, clock: Clock) -> None:
+    """Wait for an instant, or for `event` if that comes first; None: for `event` only.
+
+    The event loop counts the seconds from now on: whoever knows that the clock was set has to set `event`.
+    """
+    seconds = None if instant is None else max(0.0, (instant - clock.now()).total_seconds())
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 def midnight(now: datetime, zone: tzinfo) -> datetime:

@@ -1,31 +1,41 @@
-"""The alarm clock: rings when a routine is due, and has the ledger settle it.
+"""The engine of routines: APScheduler rings when one is due, and the ledger settles its slots.
 
-APScheduler wakes us up, with one job per routine, and nothing more. What is due is asked of the schedule and of the
-ledger each time, so a ring, a start, a resume, a clock that was set and a `fire` called twice all do the same thing,
-and none of them can start a slot again.
+Each routine that starts by itself is a job of APScheduler's. Its trigger asks our schedule for the next start, and the
+job does nothing but note the routine's name, so that it never holds up the loop. What is due is asked of the schedule
+and of the ledger each time, so a ring, a start, a resume, a clock that was set and a `fire` called twice all do the
+same thing, and none of them can start a slot again. APScheduler therefore lets every job run however late it is
+(`misfire_grace_time=None`), once for all starts that have passed (`coalesce=True`).
+
+APScheduler sleeps on a timer of the event loop, which takes no notice of the wall clock. So after a jump of that clock
+each job is given its next start anew (`clock_was_set`). To wake APScheduler is not enough: after a step back the next
+starts are too far ahead.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+import math
 import platform
-from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from heapq import heappop, heappush
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import structlog
+from apscheduler.executors.debug import DebugExecutor  # type: ignore[import-untyped]
 from apscheduler.job import Job  # type: ignore[import-untyped]
-from apscheduler.jobstores.base import BaseJobStore  # type: ignore[import-untyped]
+from apscheduler.jobstores.base import (  # type: ignore[import-untyped]
+    BaseJobStore,
+    ConflictingIdError,
+    JobLookupError,
+)
 from apscheduler.schedulers.asyncio import AsyncIOScheduler  # type: ignore[import-untyped]
-from apscheduler.schedulers.base import STATE_PAUSED  # type: ignore[import-untyped]
 from apscheduler.triggers.base import BaseTrigger  # type: ignore[import-untyped]
+from apscheduler.triggers.date import DateTrigger  # type: ignore[import-untyped]
 
-from daemon.almanac import Almanac
+from daemon.almanac import named
 from daemon.arrivals import RETRY, Arrivals
 from daemon.bell import DirectoryWatcher
 from daemon.clock import Clock, machine_id
@@ -39,7 +49,6 @@ from daemon.occasions import Occasions
 from daemon.routines import Changes, Loaded, Routine, compared
 from daemon.schedule import Schedule
 from daemon.store.journal import Journal, RoutineState
-from daemon.timer import Timer, system_timer
 from daemon.tools.subagent import SUBAGENT
 
 log = structlog.get_logger()
@@ -56,7 +65,7 @@ class RoutineEngine:
         cancel: Callable[[str], Awaitable[object]],
         clock: Clock,
         zone: str,
-        timer: Timer | None = None,
+        event_loop: asyncio.AbstractEventLoop | None = None,
         machine: str | None = None,
         host: str | None = None,
         anywhere: bool = False,
@@ -65,17 +74,23 @@ class RoutineEngine:
         afford: Afford = anything,
         when_waits_moved: Callable[[], None] = lambda: None,
     ) -> None:
-        """`when_waits_moved` is called after the clock was set and what waits for an instant was moved accordingly."""
+        """Make an engine that does nothing yet.
+
+        `event_loop`: whose timers APScheduler sleeps on; None: the loop that runs at the start.
+        `when_waits_moved` is called after the clock was set and what waits for an instant was moved accordingly.
+        """
         self._clock, self._journal, self._submit = clock, journal, submit
         self._when_waits_moved = when_waits_moved
-        self.almanac = Almanac(
+        self._ledger = Ledger(
+            journal=journal,
+            submit=submit,
+            cancel=cancel,
+            clock=clock,
             zone=zone,
             machine=machine_id() if machine is None else machine,
             host=platform.node() if host is None else host,
             anywhere=anywhere,
-        )
-        self._ledger = Ledger(
-            journal=journal, submit=submit, cancel=cancel, clock=clock, almanac=self.almanac, afford=afford
+            afford=afford,
         )
         self._occasions = Occasions(self._ledger, journal, clock)
         self._arrivals = Arrivals(
@@ -86,14 +101,14 @@ class RoutineEngine:
             directory_watcher or DirectoryWatcher(),
             look_again=self._look_again,
         )
-        self._timer = timer
-        self._alarm: _Alarm | None = None
+        self._event_loop = event_loop
+        self._scheduler: AsyncIOScheduler | None = None
         self._faults: Mapping[str, ConfigError] = {}
         self._slots = Errands(
             "slot claims", self._ledger.settle, retry=RETRY, session=self._ledger.open, at_once=2 * AHEAD * SLICE
         )
         self._realigning: asyncio.Task[None] | None = None
-        self._steps = 0
+        self._clock_changes = 0
         """How often the clock was set."""
 
     # --- life
@@ -105,19 +120,25 @@ class RoutineEngine:
     async def start(self, loaded: Loaded) -> None:
         """Take up the routines, settle what came while nobody was there, and ring from now on."""
         ledger, self._faults = self._ledger, dict(loaded.faults)
-        self._alarm = _Alarm(self._timer or system_timer(self._clock), ring=self._ring, stepped=self._clock_set)
+        self._scheduler = AsyncIOScheduler(
+            event_loop=self._event_loop,
+            timezone=UTC,
+            jobstores={"default": SlicedJobStore()},
+            executors={"default": DebugExecutor()},
+            job_defaults={"misfire_grace_time": None, "coalesce": True},
+        )
+        self._scheduler.start(paused=True)
         async with ledger.open():
             ledger.up_since = self._clock.now()
             await self._take_up(dict(loaded.routines), fresh=loaded.routines)
-            self._alarm.start()
-            await self._stand(ledger.schedules)
+            await self._schedule_next_starts(ledger.schedules)
             await ledger.settle(ledger.schedules)
             await self._occasions.start_of_daemon()
             await self._occasions.first_runs(ledger.routines)
             self._journal.when_ended = self._arrivals.heard_end
             await self._occasions.missed_ends(ledger.schedules)
         self._arrivals.watch()
-        log.info("engine.started", routines=len(ledger.routines), zone=self.almanac.zone)
+        log.info("engine.started", routines=len(ledger.routines), zone=self.zone)
 
     async def reload(self, loaded: Loaded, *, zone: str | None = None) -> Changes:
         """Go over to new definitions; a file that can no longer be read keeps what it said before."""
@@ -125,13 +146,13 @@ class RoutineEngine:
         async with ledger.open():
             # Not on the loop: to compare ten thousand takes 0.1 s.
             new, faults, changes = await asyncio.to_thread(compared, old, loaded)
-            moved = zone is not None and zone != self.almanac.zone
+            moved = zone is not None and zone != self.zone
             # What is due by the old definition is settled by it.
             await ledger.settle(ledger.schedules if moved else [*changes.changed, *changes.removed])
             fresh = list(new) if moved else [*changes.added, *changes.changed]
-            self.almanac.zone, self._faults = zone or self.almanac.zone, faults
+            ledger.zone, self._faults = zone or ledger.zone, faults
             await self._take_up(new, fresh=fresh)
-            await self._stand([*fresh, *changes.removed])
+            await self._schedule_next_starts([*fresh, *changes.removed])
             await self._occasions.first_runs([*changes.added, *changes.changed])
             await self._occasions.missed_ends([*changes.added, *changes.changed])
         self._arrivals.watch()
@@ -146,19 +167,25 @@ class RoutineEngine:
     async def stop(self) -> None:
         """Ring no more; a claim under way is finished."""
         self._arrivals.close()
-        if self._alarm:
-            await self._alarm.stop()
-        await self._slots.stop()
-        await self._arrivals.stop()
         if self._realigning:
             await asyncio.wait([self._realigning])
+        if self._scheduler and self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
+            await asyncio.sleep(0)  # it stops in the loop's next turn
+        await self._slots.stop()
+        await self._arrivals.stop()
 
     # --- what others ask
 
     @property
     def started(self) -> bool:
         """Whether it rings by itself, or only answers."""
-        return self._alarm is not None
+        return self._scheduler is not None
+
+    @property
+    def zone(self) -> str:
+        """The time zone of routines that name none."""
+        return self._ledger.zone
 
     @property
     def routines(self) -> Mapping[str, Routine]:
@@ -227,8 +254,8 @@ class RoutineEngine:
         async with self._ledger.open():
             await self._ledger.rename(old, new, move)
             self._occasions.take_up()
-            if self._alarm:
-                self._alarm.set(old, None, self._clock.now())
+            if self._scheduler:
+                self._schedule_next_start(old, self._clock.now())
         self._arrivals.watch()
 
     async def hook(self, name: str, *, event: str, body: Any) -> Run:
@@ -268,7 +295,25 @@ class RoutineEngine:
 
     def schedule(self, routine: Routine) -> Schedule:
         """Return when a routine runs, whether it is enabled or not."""
-        return self.almanac.schedule(routine)
+        return self._ledger.schedule(routine)
+
+    def words(self, routine: Routine) -> str:
+        """Return in English when a routine runs."""
+        words, number = self.schedule(routine).words(routine.trigger.event_words), routine.gate.moments
+        if number:
+            words = f"at {f'{number} random moments' if number > 1 else 'a random moment'} of a day ({words})"
+        elsewhere = self.elsewhere(routine)
+        return f"{words}; {elsewhere}" if elsewhere else words
+
+    def elsewhere(self, routine: Routine) -> str:
+        """Return why a routine is not started by this host; empty if it is."""
+        if self._ledger.is_started_here(routine):
+            return ""
+        return f"not on this machine: {self._ledger.host} is none of {', '.join(routine.trigger.machines)}"
+
+    def may_live_here(self, routine: Routine) -> bool:
+        """Tell whether a routine is for this host, whoever starts it."""
+        return named(routine.trigger.machines, self._ledger.host)
 
     def _known(self, name: str) -> None:
         if name in self.routines:
@@ -279,15 +324,34 @@ class RoutineEngine:
 
     # --- ringing
 
-    async def _stand(self, names: Iterable[str]) -> None:
-        """Set the alarm of each routine to its next start."""
-        assert self._alarm  # noqa: S101  started
-        with self._alarm.held():
+    async def _schedule_next_starts(self, names: Iterable[str]) -> None:
+        """Give each routine's job its next start anew."""
+        assert self._scheduler  # noqa: S101  started
+        self._scheduler.pause()  # else each change would wake it
+        try:
             for some in sliced(names):
                 now = self._clock.now()
                 for name in some:
-                    self._alarm.set(name, self._ledger.schedules.get(name), now)
+                    self._schedule_next_start(name, now)
                 await asyncio.sleep(0)
+        finally:
+            if self._scheduler.running:
+                self._scheduler.resume()
+
+    def _schedule_next_start(self, name: str, now: datetime) -> None:
+        """Give a routine's job its next start anew; a routine that does not start by itself has no job."""
+        schedule = self._ledger.schedules.get(name)
+        trigger = StartTrigger(name, schedule) if schedule else None
+        if trigger and (start := trigger.get_next_fire_time(None, now)):
+            self._add_job(name, trigger, start)
+        elif self._scheduler and self._scheduler.get_job(name):
+            self._scheduler.remove_job(name)
+
+    def _add_job(self, name: str, trigger: BaseTrigger, start: datetime) -> None:
+        if self._scheduler:
+            self._scheduler.add_job(
+                self._ring, trigger, args=(name,), id=name, name=name, next_run_time=start, replace_existing=True
+            )
 
     def _ring(self, *names: str) -> None:
         watches = self._occasions.watches
@@ -296,20 +360,22 @@ class RoutineEngine:
             self._arrivals.look(name)
 
     def _look_again(self, name: str, at: datetime) -> None:
-        if self._alarm:
-            self._alarm.set_once(name, at)
+        self._add_job(name, DateTrigger(at, timezone=UTC), at)
 
-    def _clock_set(self) -> None:
-        self._steps += 1
+    def clock_was_set(self) -> None:
+        """Reckon everything anew, in a task of its own: the clock was set, or the machine woke from suspend."""
+        if self._scheduler is None or not self._scheduler.running:
+            return
+        self._clock_changes += 1
         if self._realigning is None or self._realigning.done():
             self._realigning = asyncio.create_task(self._realign(), name="clock set")
 
     async def _realign(self) -> None:
-        """Ask for everything anew: after a step of the clock no alarm, and no floor in the future, can be trusted."""
+        """Ask for everything anew: after a step of the clock no next start, and no floor in the future, is true."""
         try:
-            steps = 0
-            while steps != self._steps:  # it may be set once more before this is done
-                steps = self._steps
+            changes = 0
+            while changes != self._clock_changes:  # it may be set once more before this is done
+                changes = self._clock_changes
                 log.info("engine.clock_set", now=self._clock.now().isoformat())
                 try:
                     for run in (await self._journal.move_waits()).runs:
@@ -320,7 +386,7 @@ class RoutineEngine:
                     log.warning("clock.waits_not_moved", detail=str(error))
                 async with self._ledger.open():
                     await self._ledger.realign()
-                    await self._stand(self._ledger.schedules)
+                    await self._schedule_next_starts(self._ledger.schedules)
         except Exception:  # the rings below find what is due; the next one of each routine stands where it stood
             log.exception("engine.realign_failed")
         self._ring(*self._ledger.schedules)
@@ -329,182 +395,67 @@ class RoutineEngine:
 # --- APScheduler -----------------------------------------------------------------------------------
 
 
-class _Alarm:
-    """One job per routine, on one alarm of the system."""
+class StartTrigger(BaseTrigger):  # type: ignore[misc]
+    """Ask a routine's schedule when its next run is to start."""
 
-    def __init__(self, timer: Timer, *, ring: Callable[..., None], stepped: Callable[[], None]) -> None:
-        self._timer, self._ring, self._stepped = timer, ring, stepped
-        self._scheduler = _Scheduler(timer, ring)
+    __slots__ = ("_routine", "_schedule")
 
-    def start(self) -> None:
-        self._timer.open(rang=self._scheduler.rang, stepped=self._stepped)
-        self._scheduler.start(paused=True)
+    def __init__(self, routine: str, schedule: Schedule) -> None:
+        self._routine, self._schedule = routine, schedule
 
-    async def stop(self) -> None:
-        self._timer.close()
-        if self._scheduler.running:
-            self._scheduler.shutdown(wait=False)
-            await asyncio.sleep(0)  # it takes its leave in the loop's next turn
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Let nothing ring in this block: on a running scheduler each change would wake it."""
-        self._scheduler.pause()
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        # From the later of the two, so that APScheduler does not go through every start of an outage one by one.
+        after = max(previous_fire_time or now, now)
         try:
-            yield
-        finally:
-            if self._scheduler.running:
-                self._scheduler.resume()
-
-    def set(self, name: str, schedule: Schedule | None, now: datetime) -> None:
-        """Set the alarm of a routine to its next start, or take it away."""
-        at = schedule.next_start(now) if schedule else None
-        self._set(name, _StartTrigger(schedule) if schedule else _OnceTrigger(), at)
-
-    def set_once(self, name: str, at: datetime) -> None:
-        """Set the alarm of a routine to one moment."""
-        self._set(name, _OnceTrigger(), at)
-
-    def _set(self, name: str, trigger: BaseTrigger, at: datetime | None) -> None:
-        if self._scheduler.get_job(name):
-            self._scheduler.remove_job(name)
-        if at:
-            # the library wants to know what it would call; `_process_jobs` rings for many by their ids
-            self._scheduler.add_job(self._ring, trigger, args=(name,), id=name, name=name, next_run_time=at)
+            return self._schedule.next_start(after)
+        except Exception:  # raised, it would end APScheduler's loop, and with it all other routines
+            log.exception("routine.start_unknown", routine=self._routine, retry=RETRY)
+            return after + timedelta(seconds=RETRY)
 
 
-class _OnceTrigger(BaseTrigger):  # type: ignore[misc]
-    """Has been set to its only moment already."""
+class SlicedJobStore(BaseJobStore):  # type: ignore[misc]
+    """Keep jobs in memory, and hand out so many due ones at a time that the event loop is not held up.
 
-    __slots__ = ()
-    schedule = None
-
-    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
-        return None
-
-
-class _StartTrigger(BaseTrigger):  # type: ignore[misc]
-    """Asks the schedule for the next start."""
-
-    __slots__ = ("schedule",)
-
-    def __init__(self, schedule: Schedule) -> None:
-        self.schedule = schedule
-
-    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
-        # From the later of the two, so that an outage is one step.
-        return self.schedule.next_start(max(previous_fire_time or now, now))
-
-
-class _Scheduler(AsyncIOScheduler):  # type: ignore[misc]
-    """An AsyncIOScheduler that sleeps on our alarm instead of the loop's monotonic one, and rings for many at once."""
-
-    def __init__(self, timer: Timer, ring: Callable[..., None]) -> None:
-        self._timer, self._ring = timer, ring
-        self._alarms = _SlicedJobStore()
-        quiet = logging.getLogger("daemon.engine.apscheduler")
-        quiet.setLevel(logging.ERROR)  # it tells of each job added and run; the ledger says it better
-        super().__init__(timezone=UTC, logger=quiet, jobstores={"default": self._alarms})
-
-    def rang(self) -> None:
-        """Do what is due now: `wakeup` would do so in the loop's next turn, as it may be called from any thread."""
-        self._start_timer(self._process_jobs())
-
-    def _process_jobs(self) -> float | None:
-        """Ring for what is due, and set each job to its next start.
-
-        The library's own way makes an event for each job, asks its trigger twice more, and goes through an executor:
-        for ten thousand jobs of one instant four times the work, and here nobody listens.
-        """
-        if self.state == STATE_PAUSED:
-            return None
-        now = datetime.now(UTC)
-        due = self._alarms.get_due_jobs(now)
-        # A slot is judged by its own rules, however late the ring; so several starts of one job are one ring.
-        self._ring(*(job.id for job in due))
-        following: dict[int, datetime | None] = {}  # by schedule: those who share one share the answer
-        for job in due:
-            like = id(job.trigger.schedule)
-            if like not in following:
-                following[like] = job.trigger.get_next_fire_time(job.next_run_time, now)
-            job.next_run_time = following[like]
-            if job.next_run_time:
-                self._alarms.update_job(job)
-            else:
-                self._alarms.remove_job(job.id)
-        return 0.0
-
-    def _start_timer(self, wait_seconds: float | None) -> None:
-        self._timer.set(None if wait_seconds is None else self._alarms.get_next_run_time())
-
-    def _stop_timer(self) -> None:
-        """Nothing: the alarm is set anew, never added."""
-
-
-class _SlicedJobStore(BaseJobStore):  # type: ignore[misc]
-    """Hands out so many due jobs per wake-up; the rest is due still, so the next wake-up comes at once.
-
-    A heap of instants, each with the jobs that stand at it: moving ten thousand jobs through the sorted list of
-    APScheduler's own store costs more than all else.
+    The others stay due, so APScheduler asks for them in one of the loop's next turns.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._jobs: dict[str, tuple[float | None, Job]] = {}
-        """With the instant that each stands at; None: it was handed out."""
-        self._heap: list[float] = []
-        self._standing: dict[float, deque[str]] = {}
-        """Some entries have been overtaken: what they say is not what `_jobs` says."""
-
-    def get_due_jobs(self, now: datetime) -> list[Job]:
-        # Each of them is updated or removed before anybody asks again.
-        due, limit = list[Job](), now.timestamp()
-        while len(due) < SLICE and (job := self._first()) and self._heap[0] <= limit:
-            name = self._standing[self._heap[0]].popleft()
-            self._jobs[name] = None, job
-            due.append(job)
-        return due
-
-    def get_next_run_time(self) -> datetime | None:
-        job = self._first()
-        return job.next_run_time if job else None
-
-    def _first(self) -> Job | None:
-        """Return the job that is due first, at the head of the first queue."""
-        while self._heap:
-            at = self._heap[0]
-            names = self._standing[at]
-            while names:
-                found, job = self._jobs.get(names[0], _GONE)
-                if found == at:
-                    return job
-                names.popleft()
-            del self._standing[heappop(self._heap)]
-        return None
-
-    def add_job(self, job: Job) -> None:
-        at = job.next_run_time.timestamp()
-        self._jobs[job.id] = at, job
-        if (names := self._standing.get(at)) is None:
-            names = self._standing[at] = deque()
-            heappush(self._heap, at)
-        names.append(job.id)
-
-    update_job = add_job
+        self._jobs: dict[str, tuple[float, Job]] = {}
+        """By id, each with the instant at which it is due; a paused job at infinity."""
+        self._order: list[tuple[float, str]] = []
+        """These instants and ids, the earliest first."""
 
     def lookup_job(self, job_id: str) -> Job | None:
-        return self._jobs.get(job_id, _GONE)[1]
+        return self._jobs[job_id][1] if job_id in self._jobs else None
+
+    def get_due_jobs(self, now: datetime) -> list[Job]:
+        count = bisect_right(self._order, now.timestamp(), key=itemgetter(0))
+        return [self._jobs[job_id][1] for _, job_id in self._order[: min(count, SLICE)]]
+
+    def get_next_run_time(self) -> datetime | None:
+        return self._jobs[self._order[0][1]][1].next_run_time if self._order else None
 
     def get_all_jobs(self) -> list[Job]:
-        return [job for _, job in sorted(self._jobs.values(), key=lambda each: each[0] or 0.0)]
+        return [self._jobs[job_id][1] for _, job_id in self._order]
+
+    def add_job(self, job: Job) -> None:
+        if job.id in self._jobs:
+            raise ConflictingIdError(job.id)
+        instant = job.next_run_time.timestamp() if job.next_run_time else math.inf
+        self._jobs[job.id] = instant, job
+        insort(self._order, (instant, job.id))
+
+    def update_job(self, job: Job) -> None:
+        self.remove_job(job.id)
+        self.add_job(job)
 
     def remove_job(self, job_id: str) -> None:
-        del self._jobs[job_id]
+        if job_id not in self._jobs:
+            raise JobLookupError(job_id)
+        instant, _ = self._jobs.pop(job_id)
+        del self._order[bisect_left(self._order, (instant, job_id))]
 
     def remove_all_jobs(self) -> None:
         self._jobs.clear()
-        self._heap.clear()
-        self._standing.clear()
-
-
-_GONE: tuple[float | None, Job | None] = (None, None)
+        self._order.clear()

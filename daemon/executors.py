@@ -23,7 +23,6 @@ from typing import Protocol, TypeAlias
 import structlog
 
 from daemon.models import Run, Status
-from daemon.timer import Timer
 
 log = structlog.get_logger()
 
@@ -70,7 +69,6 @@ class LocalExecutor:
         *,
         max_concurrent: int,
         clock: Callable[[], datetime],
-        timer: Timer,
         lane_of: Callable[[Run], Lane] = one_lane,
     ) -> None:
         self._live, self._max, self._clock, self._lane_of = live, max_concurrent, clock, lane_of
@@ -96,9 +94,8 @@ class LocalExecutor:
         """A heap of the runs that wait for their instant."""
         self._instants: dict[str, datetime] = {}
         """The instant that each of them waits for; a different one in the heap counts no more."""
-        self._timer, self._standing = timer, False
-        self.when_clock_set: Callable[[], object] = lambda: None
-        """Is called when the clock was set while a run waits for its time."""
+        self._alarm: asyncio.TimerHandle | None = None
+        """Wakes us when the next of them is due."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = False
@@ -169,7 +166,7 @@ class LocalExecutor:
     async def stop(self, grace: float) -> None:
         """Start nothing more, wait up to `grace` seconds for the runs under way, then suspend them."""
         self._stopping = True
-        self._stand(None)
+        self._set_alarm()
         if self.running:
             log.info("executor.draining", runs=list(self.running), grace=grace)
         try:
@@ -291,24 +288,16 @@ class LocalExecutor:
     def _wait(self, run: Run, at: datetime) -> None:
         heapq.heappush(self._later, (at, run.id, run))
         self._instants[run.id] = at
-        self._arm()
+        self._set_alarm()
 
-    def _arm(self) -> None:
-        """Stand one timer at the earliest moment a run may be tried again."""
-        self._stand(self._later[0][0] if self._later and not self._stopping else None)
-
-    def _stand(self, at: datetime | None) -> None:
-        if at is not None and not self._standing:
-            self._timer.open(rang=self._ripen, stepped=self._clock_set)
-        if at is None and self._standing:
-            self._timer.close()
-        self._standing = at is not None
-        if at is not None:
-            self._timer.set(at)
-
-    def _clock_set(self) -> None:
-        self._ripen()
-        self.when_clock_set()
+    def _set_alarm(self) -> None:
+        """Wake up at the earliest moment at which a run may be tried again."""
+        if self._alarm:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._later and not self._stopping:
+            seconds = max(0.0, (self._later[0][0] - self._clock()).total_seconds())
+            self._alarm = asyncio.get_running_loop().call_later(seconds, self.start_due)
 
     def line_up_anew(self) -> None:
         """Let runs that stood in line while the clock was ahead stand there as of now, else all new ones pass them."""
@@ -317,14 +306,15 @@ class LocalExecutor:
             self._step_up(routine)
         self._next()
 
-    def _ripen(self) -> None:
+    def start_due(self) -> None:
+        """Put those runs in line whose instant has come; to be called, too, after the clock was set."""
         now = self._clock()
         while self._later and self._later[0][0] <= now:
             at, run_id, run = heapq.heappop(self._later)
             if self._instants.get(run_id) == at:
                 del self._instants[run_id]
                 self._line_up(run)
-        self._arm()
+        self._set_alarm()
 
 
 def _waiting(run: Run, lane: Lane) -> _Waiting:

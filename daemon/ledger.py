@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import structlog
 
-from daemon.almanac import Almanac, starts_by_itself
+from daemon.almanac import named, schedule_of, starts_by_itself
 from daemon.clock import Clock
 from daemon.due import Settled, Stretch, apart, between, settle, skipped, still_told
 from daemon.errors import NotFound, Refused
@@ -56,11 +56,20 @@ class Ledger:
         submit: Callable[[Run], Awaitable[None]],
         cancel: Callable[[str], Awaitable[object]],
         clock: Clock,
-        almanac: Almanac,
+        zone: str,
+        machine: str,
+        host: str,
+        anywhere: bool = False,
         afford: Afford = anything,
     ) -> None:
+        """Make a ledger of no routines yet.
+
+        `zone` is that of routines that name none; `machine` tells this machine from others, `host` is its name.
+        `anywhere`: what is started here may live on any machine of several.
+        """
         self._journal, self._submit, self._cancel, self.afford = journal, submit, cancel, afford
-        self._clock, self._almanac = clock, almanac
+        self._clock = clock
+        self.zone, self._machine, self.host, self._anywhere = zone, machine, host, anywhere
         self.up_since = clock.now()
         self.routines: Mapping[str, Routine] = {}
         self.schedules: dict[str, Schedule] = {}
@@ -145,17 +154,25 @@ class Ledger:
         keys: dict[str, str] = {}
         schedules: dict[str, Schedule] = {}
         for name, routine in routines.items():
-            keys[name] = f"{routine.schedule_key} {routine.trigger.timezone or self._almanac.zone}"
-            if routine.enabled and starts_by_itself(routine) and self._almanac.is_here(routine):
-                schedules[name] = self._almanac.schedule(routine)
+            keys[name] = f"{routine.schedule_key} {routine.trigger.timezone or self.zone}"
+            if routine.enabled and starts_by_itself(routine) and self.is_started_here(routine):
+                schedules[name] = self.schedule(routine)
         return keys, schedules, {name: routine.dump() for name, routine in routines.items()}
+
+    def schedule(self, routine: Routine) -> Schedule:
+        """Return when a routine runs on this machine, whether it is enabled or not."""
+        return schedule_of(routine, zone=self.zone, machine=self._machine)
+
+    def is_started_here(self, routine: Routine) -> bool:
+        """Tell whether a routine is started by this host."""
+        return self._anywhere or named(routine.trigger.machines, self.host)
 
     def wants_first_run(self, name: str) -> bool:
         """Tell whether a routine is to run as soon as it is seen for the first time."""
         routine = self.routines[name]
         held = self.states[name].paused_why is not None  # it never ran: only a restore can have done that
         held = held or name in self.unrehearsed
-        return routine.first_run and routine.enabled and self._almanac.is_here(routine) and not held
+        return routine.first_run and routine.enabled and self.is_started_here(routine) and not held
 
     async def _set_baselines(self, keys: Mapping[str, str]) -> dict[str, RoutineState]:
         """Start a new baseline where trigger, zone or enabling changed, and where the old one cannot be true."""
@@ -184,7 +201,7 @@ class Ledger:
         def kept(row: SlotRow, baseline: datetime) -> Portion | None:
             told = Portion(first=row.first, last=row.last, count=row.count)
             routine = routines.get(row.routine)  # turned off, it has slots of the past all the same
-            schedule = self._almanac.schedule(routine) if routine else None
+            schedule = self.schedule(routine) if routine else None
             return still_told(schedule, told, now=now, baseline=baseline)
 
         await self._journal.take_back(kept)

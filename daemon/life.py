@@ -23,6 +23,7 @@ from daemon.models import Json, Run, Status, new_id
 from daemon.notify import Notifier
 from daemon.recollection import retention_of
 from daemon.reload import Reloads, watch_zone
+from daemon.timer import clock_watcher
 from daemon.tools.subagent import SUBAGENT
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         by_and_by = _do_when_possible("by and by", partial(_by_and_by, app))
         background.append(tasks.create_task(by_and_by, name="by and by"))
         if app.fleet:
-            app.fleet.take_from(loaded.routines.values(), app.engine.almanac.may_live_here)
+            app.fleet.take_from(loaded.routines.values(), app.engine.may_live_here)
         await announce(app)
         await stop.wait()
         notifier.send("STOPPING=1")
@@ -145,7 +146,7 @@ async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
         ]
         background = [tasks.create_task(each, name=name) for name, each in work]
         await fleet.heart.began.wait()
-        fleet.take_from(loaded.routines.values(), app.engine.almanac.may_live_here)
+        fleet.take_from(loaded.routines.values(), app.engine.may_live_here)
         notifier.send("READY=1", "STATUS=a worker")
         await announce(app)
         await stop.wait()
@@ -343,8 +344,9 @@ async def once(app: App, name: str) -> Run:
             if run.routine == name:
                 await app.executor.submit(run)
 
-    # no engine rings here, which does so in a daemon
-    app.executor.when_clock_set = lambda: moving.append(asyncio.create_task(move_waits(), name="clock set"))
+    # no engine is started here, which does so in a daemon
+    watcher = clock_watcher(app.clock, app.place.env)
+    watcher.start(lambda: moving.append(asyncio.create_task(move_waits(), name="clock set")))
     try:
         left = [run for run in await _left_over(app) if run.routine == name]
         await app.executor.submit_all(left)
@@ -354,6 +356,7 @@ async def once(app: App, name: str) -> Run:
         await _end_of(run, events, app)
         await app.outbox.flush()
     finally:
+        watcher.stop()
         await app.executor.stop(0)
         await asyncio.gather(*moving)
     return await app.journal.get(run.id)

@@ -77,7 +77,7 @@ class Offspring:
         run = await self.journal.get(context.run)
         maker = await self.maker_of(run)
         self._refuse_if_not_its_to_make(maker, wish.name)
-        zone = maker.trigger.timezone or self.engine.almanac.zone
+        zone = maker.trigger.timezone or self.engine.zone
         data = _composed(wish, maker, run, tainted=context.tainted, zone=ZoneInfo(zone))
         path = self.folder / f"{wish.name}.toml"
         try:
@@ -109,7 +109,7 @@ class Offspring:
                 end = datetime.fromisoformat(until)
             except ValueError:
                 raise ToolFailed(f"{until} is no moment; write it like 2026-12-01T09:00:00Z") from None
-            end = end.replace(tzinfo=end.tzinfo or ZoneInfo(self.engine.almanac.zone)).astimezone(UTC)
+            end = end.replace(tzinfo=end.tzinfo or ZoneInfo(self.engine.zone)).astimezone(UTC)
             if end <= self.now():
                 raise ToolFailed(f"{until} has passed already")
         await self.engine.pause(name, until=end)
@@ -212,7 +212,7 @@ class Offspring:
         state = self.engine.states.get(routine.name)
         paused = state is not None and state.pausing(self.now())
         following = self._fires(routine, 1)
-        said: Json = {"name": routine.name, "runs": self.engine.almanac.words(routine)}
+        said: Json = {"name": routine.name, "runs": self.engine.words(routine)}
         said["next"] = following[0].isoformat() if following else None
         said["state"] = "paused" if paused else "on" if routine.enabled else "disabled"
         if routine.description:

@@ -1,9 +1,13 @@
-"""One alarm on the wall clock, which also tells when the clock is set.
+"""Tell when the wall clock has jumped: somebody set it, or the machine woke from suspend.
 
-The event loop's own timers count the monotonic clock: a laptop that sleeps through 09:00 rings at 09:00 plus the time
-it slept (python/cpython#106940: "not a bug"). Linux has the right thing, a timerfd on CLOCK_REALTIME: absolute, silent
-while nothing is due, due at once after a resume, and cancelled whenever somebody sets the clock. Elsewhere we look at
-the clock once a minute.
+The timers of the event loop, and so of APScheduler, count CLOCK_MONOTONIC, which stands still during a suspend: what is
+due at 09:00 would start at 09:00 plus the time that a laptop has slept (python/cpython#106940: "not a bug"). So whoever
+waits for an instant is told of each jump, and reckons anew how long to wait.
+
+Linux tells by a timerfd. timerfd_create(2) on TFD_TIMER_CANCEL_ON_SET: read(2) fails with ECANCELED after "a
+discontinuous change" of CLOCK_REALTIME (settimeofday(2), clock_settime(2) or similar). A resume is one, too:
+`timekeeping_resume` in the kernel's kernel/time/timekeeping.c notifies timerfd, "as resume is equivalent to
+clock_was_set()". Until then nothing wakes up. Elsewhere the clock is looked at once a minute.
 """
 
 from __future__ import annotations
@@ -14,191 +18,111 @@ import errno
 import os
 import sys
 import time
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from daemon.clock import Clock
 
 TFD_TIMER_ABSTIME = 1
 TFD_TIMER_CANCEL_ON_SET = 2
-# With nothing due the alarm still stands somewhere, as only a standing alarm is told that the clock was set.
-FAR = 366 * 86_400
-SECOND = 1_000_000_000
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
-LONGEST_SLEEP = 60.0
-# For tests that fake the clock, which a timerfd does not see: look at it so many seconds apart instead.
-LONGEST_SLEEP_VARIABLE = "AGENTD_LONGEST_SLEEP"
-# More than a slewing NTP daemon ever is behind or ahead within a minute.
-STEP = 2.0
+# Only a timer that is armed is cancelled; this one is never meant to ring: it stands in the year 2200.
+NEVER = 7_258_118_400
+SECONDS_BETWEEN_LOOKS = 60.0
+# For tests that fake the clock of a process, which the kernel does not know of: look so many seconds apart instead.
+SECONDS_BETWEEN_LOOKS_VARIABLE = "AGENTD_LONGEST_SLEEP"
+# Seconds by which wall clock and event loop may part: more than a clock that NTP slews gains or loses in a minute.
+TOLERANCE = 2.0
 
 
-class Timer(Protocol):
-    """An alarm on the wall clock."""
+class ClockWatcher(Protocol):
+    """Tells of jumps of the wall clock."""
 
-    def open(self, *, rang: Callable[[], object], stepped: Callable[[], object]) -> None:
-        """Start, on the running loop: `rang` when the instant has come, `stepped` when the clock was set."""
+    def start(self, when_set: Callable[[], object]) -> None:
+        """Call `when_set` on the running loop after each jump, from now on."""
 
-    def set(self, at: datetime | None) -> None:
-        """Ring at this instant instead; None means that nothing is due."""
-
-    def close(self) -> None:
-        """Ring no more."""
+    def stop(self) -> None:
+        """Tell of nothing more."""
 
 
-def system_timer(clock: Clock, env: Mapping[str, str] | None = None) -> Timer:
-    """Return the best alarm this system has; some sandboxes know timerfd, but not that it can be cancelled."""
-    if asked := (env or {}).get(LONGEST_SLEEP_VARIABLE):
-        return SleepTimer(clock, longest=float(asked))
+def clock_watcher(clock: Clock, env: Mapping[str, str]) -> ClockWatcher:
+    """Return the best watcher this system has; some sandboxes have timerfd, but not TFD_TIMER_CANCEL_ON_SET."""
+    if seconds := env.get(SECONDS_BETWEEN_LOOKS_VARIABLE):
+        return PollingClockWatcher(clock, seconds=float(seconds))
     if sys.platform != "linux":
-        return SleepTimer(clock)
+        return PollingClockWatcher(clock)
     try:
-        calls = system_calls()
-        fd = calls.create()
-        try:
-            calls.settime(fd, time.time_ns() + FAR * SECOND)
-        finally:
-            os.close(fd)
+        calls = TimerCalls()
+        os.close(calls.create_armed())
     except (OSError, AttributeError):
-        return SleepTimer(clock)
-    return KernelTimer(calls)
+        return PollingClockWatcher(clock)
+    return KernelClockWatcher(calls)
 
 
-class KernelTimer:
-    """A timerfd on the event loop."""
+class KernelClockWatcher:
+    """Waits for the kernel to cancel a timerfd."""
 
-    def __init__(self, calls: TimerCalls | None = None) -> None:
-        self._calls = calls or system_calls()
+    def __init__(self, calls: TimerCalls) -> None:
+        self._calls = calls
         self._fd = -1
 
-    def open(self, *, rang: Callable[[], object], stepped: Callable[[], object]) -> None:
-        self._rang, self._stepped = rang, stepped
-        self._loop = asyncio.get_running_loop()
-        self._fd = self._calls.create()
-        self._loop.add_reader(self._fd, self._readable)
-        self.set(None)
+    def start(self, when_set: Callable[[], object]) -> None:
+        self._when_set = when_set
+        self._fd = self._calls.create_armed()
+        asyncio.get_running_loop().add_reader(self._fd, self._read)
 
-    def set(self, at: datetime | None) -> None:
-        if self._fd < 0:
-            return
-        instant = (at - EPOCH) // MICROSECOND * 1000 if at else time.time_ns() + FAR * SECOND
-        try:
-            # Zero would disarm it; an instant in the past rings at once.
-            self._calls.settime(self._fd, max(1, instant))
-        except OSError as error:
-            # timerfd_create(2), BUGS: it is armed, but the clock was set before anybody read the descriptor,
-            # and after this answer no read will tell.
-            if error.errno != errno.ECANCELED:
-                raise
-            self._loop.call_soon(self._tell_step)
-
-    def close(self) -> None:
+    def stop(self) -> None:
         if self._fd >= 0:
-            self._loop.remove_reader(self._fd)
+            asyncio.get_running_loop().remove_reader(self._fd)
             os.close(self._fd)
             self._fd = -1
 
-    def _readable(self) -> None:
+    def _read(self) -> None:
         try:
             self._calls.read(self._fd)
         except BlockingIOError:
-            return  # set again between the ringing and our reading
+            return
         except OSError as error:
             if error.errno != errno.ECANCELED:
                 raise
-            self._tell_step()
-            return
-        self._rang()
-
-    def _tell_step(self) -> None:
-        if self._fd >= 0:
-            self._stepped()
+            self._calls.arm(self._fd)
+            self._when_set()
 
 
-class SleepTimer:
-    """Sleeps of at most a minute, for systems without timerfd."""
+class TimerCalls:
+    """timerfd_create(2) and its fellows; Python has them itself from 3.13 on."""
 
-    def __init__(self, clock: Clock, *, longest: float = LONGEST_SLEEP) -> None:
-        self._clock, self._longest = clock, longest
-        self._at: datetime | None = None
-        self._sleep: asyncio.TimerHandle | None = None
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
 
-    def open(self, *, rang: Callable[[], object], stepped: Callable[[], object]) -> None:
-        self._rang, self._stepped = rang, stepped
-        self._loop = asyncio.get_running_loop()
-        self._lie_down()
-
-    def set(self, at: datetime | None) -> None:
-        self._at = at
-        if self._sleep:
-            self._lie_down()
-
-    def close(self) -> None:
-        if self._sleep:
-            self._sleep.cancel()
-            self._sleep = None
-
-    def _lie_down(self) -> None:
-        if self._sleep:
-            self._sleep.cancel()
-        now = self._clock.now()
-        wait = self._longest if self._at is None else (self._at - now).total_seconds()
-        wait = max(0.0, min(wait, self._longest))
-        self._sleep = self._loop.call_later(wait, self._get_up, now, self._loop.time())
-
-    def _get_up(self, wall: datetime, monotonic: float) -> None:
-        now = self._clock.now()
-        drift = (now - wall).total_seconds() - (self._loop.time() - monotonic)
-        due = self._at is not None and self._at <= now
-        if due:
-            self._at = None  # it rings once; whoever wants more sets it again
-        self._lie_down()
-        if abs(drift) > STEP:
-            self._stepped()
-        elif due:
-            self._rang()
-
-
-# --- system calls ----------------------------------------------------------------------------------
-
-
-class TimerCalls(Protocol):
-    """The calls a KernelTimer makes."""
-
-    def create(self) -> int:
-        """Return a new descriptor."""
-
-    def settime(self, fd: int, nanoseconds: int) -> None:
-        """Ring at this absolute instant; OSError, with ECANCELED although it is armed."""
-
-    def read(self, fd: int) -> None:
-        """Take note that it rang; OSError, with ECANCELED if the clock was set."""
-
-
-def system_calls() -> TimerCalls:
-    """Return the standard library's calls, which it has from 3.13 on, else libc's."""
-    return StandardCalls() if hasattr(os, "timerfd_create") else LibcCalls()
-
-
-class _Reads:
-    def read(self, fd: int) -> None:
-        os.read(fd, 8)
-
-
-class StandardCalls(_Reads):
-    """`os.timerfd_*`."""
-
-    def create(self) -> int:
-        flags = os.O_NONBLOCK | os.O_CLOEXEC
-        fd: int = os.timerfd_create(time.CLOCK_REALTIME, flags=flags)  # type: ignore[attr-defined]  # from 3.13 on
+    def create_armed(self) -> int:
+        """Return a new descriptor that read(2) tells jumps of the clock of."""
+        fd: int = self._libc.timerfd_create(time.CLOCK_REALTIME, os.O_NONBLOCK | os.O_CLOEXEC)
+        if fd < 0:
+            raise _last_error()
+        try:
+            self.arm(fd)
+        except OSError:
+            os.close(fd)
+            raise
         return fd
 
-    def settime(self, fd: int, nanoseconds: int) -> None:
+    def arm(self, fd: int) -> None:
+        """Have the timer cancelled when the clock is set."""
+        spec = _Itimerspec(value=_Timespec(seconds=NEVER))
         flags = TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET
-        os.timerfd_settime_ns(fd, flags=flags, initial=nanoseconds, interval=0)  # type: ignore[attr-defined]
+        if self._libc.timerfd_settime(fd, flags, ctypes.byref(spec), None) < 0:
+            error = _last_error()
+            # timerfd_create(2), BUGS: the clock was set since the descriptor was read last, and the timer is armed all
+            # the same. Whoever calls us looks at the clock after that.
+            if error.errno != errno.ECANCELED:
+                raise error
+
+    def read(self, fd: int) -> None:
+        """Take note of what the descriptor has to tell. OSError, with ECANCELED if the clock was set."""
+        os.read(fd, 8)
 
 
 class _Timespec(ctypes.Structure):
@@ -209,23 +133,33 @@ class _Itimerspec(ctypes.Structure):
     _fields_ = (("interval", _Timespec), ("value", _Timespec))
 
 
-class LibcCalls(_Reads):
-    """timerfd by ctypes."""
+def _last_error() -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))
 
-    def __init__(self) -> None:
-        self._libc = ctypes.CDLL(None, use_errno=True)
 
-    def create(self) -> int:
-        flags = os.O_NONBLOCK | os.O_CLOEXEC
-        return self._checked(self._libc.timerfd_create(time.CLOCK_REALTIME, flags))
+class PollingClockWatcher:
+    """Compares the wall clock with the event loop's clock, again and again."""
 
-    def settime(self, fd: int, nanoseconds: int) -> None:
-        flags = TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET
-        spec = _Itimerspec(_Timespec(0, 0), _Timespec(*divmod(nanoseconds, SECOND)))
-        self._checked(self._libc.timerfd_settime(fd, flags, ctypes.byref(spec), None))
+    def __init__(self, clock: Clock, *, seconds: float = SECONDS_BETWEEN_LOOKS) -> None:
+        self._clock, self._seconds = clock, seconds
+        self._next_look: asyncio.TimerHandle | None = None
 
-    def _checked(self, result: int) -> int:
-        if result < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-        return result
+    def start(self, when_set: Callable[[], object]) -> None:
+        self._when_set = when_set
+        self._loop = asyncio.get_running_loop()
+        self._look_later()
+
+    def stop(self) -> None:
+        if self._next_look:
+            self._next_look.cancel()
+            self._next_look = None
+
+    def _look_later(self) -> None:
+        self._next_look = self._loop.call_later(self._seconds, self._look, self._clock.now(), self._loop.time())
+
+    def _look(self, wall: datetime, monotonic: float) -> None:
+        drift = (self._clock.now() - wall).total_seconds() - (self._loop.time() - monotonic)
+        self._look_later()
+        if abs(drift) > TOLERANCE:
+            self._when_set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -37,21 +37,30 @@ def loaded(*routines: Routine, broken: Iterable[str] = ()) -> Loaded:
     return Loaded(routines={r.name: r for r in routines}, faults={name: ConfigError(fault) for name in broken})
 
 
-class Bell:
-    """A timer that rings when the test says that its time has come."""
+class FakeEventLoop(asyncio.AbstractEventLoop):
+    """The event loop as APScheduler knows it: its one timer runs out when the test says so."""
 
     def __init__(self) -> None:
-        self.at: datetime | None = None
-        self.open_ = False
+        self.timer_ends: datetime | None = None
 
-    def open(self, *, rang: Callable[[], object], stepped: Callable[[], object]) -> None:
-        self.rang, self.stepped, self.open_ = rang, stepped, True
+    def is_closed(self) -> bool:
+        return False
 
-    def set(self, at: datetime | None) -> None:
-        self.at = at
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+        return asyncio.get_running_loop().call_soon(callback, *args, context=context)
 
-    def close(self) -> None:
-        self.at, self.open_ = None, False
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
+        seconds = round(delay, 3)  # a float that was made from two instants is not exact
+        self.timer_ends, self._callback = datetime.now(UTC) + timedelta(seconds=seconds), callback
+        return self
+
+    def cancel(self) -> None:
+        """Cancel the timer, whose handle we are, too."""
+        self.timer_ends = None
+
+    def end_timer(self) -> None:
+        """Let the timer run out; APScheduler does what is due in the next turn of the real loop."""
+        self._callback()
 
 
 class House:
@@ -59,10 +68,15 @@ class House:
 
     def __init__(self, folder: Path, time: FrozenDateTimeFactory) -> None:
         self.folder, self.time = folder, time
-        self.bell = Bell()
+        self.event_loop = FakeEventLoop()
         self.submitted: list[Run] = []
         self.cancelled: list[str] = []
         self.db: Database | None = None
+
+    @property
+    def next_start(self) -> datetime | None:
+        """When APScheduler wakes up next; None if no routine starts by itself."""
+        return self.event_loop.timer_ends
 
     async def boot(self, *routines: Routine, zone: str = "UTC", journal: type[Journal] = Journal, **more: Any) -> None:
         """Start a daemon, after whatever became of the last one."""
@@ -75,7 +89,7 @@ class House:
             cancel=self.cancel,
             clock=SystemClock(),
             zone=zone,
-            timer=self.bell,
+            event_loop=self.event_loop,
             machine="box",
             host="box-1.example.org",
             workspace=self.folder / "workspace",
@@ -98,7 +112,7 @@ class House:
     async def crash(self) -> None:
         """Let the process be gone; what it had committed stays."""
         if self.db:
-            self.bell.close()
+            self.event_loop = FakeEventLoop()
             self.engine._arrivals.close()
             await self.quiet()
             await self.db.close()
@@ -107,19 +121,20 @@ class House:
     async def reach(self, moment: str) -> None:
         """Let time pass until then, with every ring on the way."""
         goal = at(moment)
-        while self.bell.at and self.bell.at <= goal:
-            self.time.move_to(max(self.bell.at, datetime.now(UTC)))
+        while self.next_start and self.next_start <= goal:
+            self.time.move_to(max(self.next_start, datetime.now(UTC)))
             await self.ring()
         self.time.move_to(goal)
 
     async def ring(self) -> None:
-        self.bell.rang()
+        """Let APScheduler look at what is due."""
+        self.event_loop.end_timer()
         await self.quiet()
 
     async def set_clock(self, moment: str) -> None:
         """Set the clock of the machine while the daemon runs."""
         self.time.move_to(at(moment))
-        self.bell.stepped()
+        self.engine.clock_was_set()
         await self.quiet()
 
     async def quiet(self) -> None:

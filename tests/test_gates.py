@@ -325,8 +325,8 @@ async def test_a_moment_before_the_routine_was_there_is_past(house: Ledger) -> N
 async def test_its_words_say_that_it_speaks_at_moments_only(house: Ledger) -> None:
     await settle_in(house)
     slots = "every 30 minutes within 08:00-21:00, UTC"
-    assert house.engine.almanac.words(greeting()) == f"at 2 random moments of a day ({slots})"
-    assert house.engine.almanac.words(greeting(moments=1)) == f"at a random moment of a day ({slots})"
+    assert house.engine.words(greeting()) == f"at 2 random moments of a day ({slots})"
+    assert house.engine.words(greeting(moments=1)) == f"at a random moment of a day ({slots})"
 
 
 async def test_next_shows_the_moments_and_none_of_the_other_slots(house: Ledger) -> None:

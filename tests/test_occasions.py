@@ -186,7 +186,7 @@ async def test_a_pause_that_ends_by_itself_lets_them_go_at_its_end(
     house.drop("a.csv")
     await hear(said, "files.waiting")
     await house.quiet()
-    assert house.bell.at == at("01 10:00")
+    assert house.next_start == at("01 10:00")
     await house.reach("01 10:00")
     assert (await house.next_run()).slot == at("01 10:00")
 
@@ -438,7 +438,7 @@ async def test_what_may_not_run_refuses_says_why_and_takes_the_message_when_it_c
 async def test_a_routine_starts_on_the_machines_it_names(house: Workplace, globs: list[str]) -> None:
     named = routine("daily", {"cron": "0 9 * * *", "machines": globs})
     await house.boot(named)
-    assert house.engine.almanac.elsewhere(named) == ""
+    assert house.engine.elsewhere(named) == ""
     await house.reach("01 09:00")
     assert house.started == ["daily 01 09:00"]
 
@@ -461,7 +461,7 @@ async def test_elsewhere_it_is_listed_with_the_reason_and_starts_by_hand_only(ho
     assert [run.routine for run in house.submitted] == ["by-hand"]
     assert await house.rows("daily") == []
     assert house.engine.next_fires("daily") == []
-    assert house.engine.almanac.words(routines[0]) == (
+    assert house.engine.words(routines[0]) == (
         "at 09:00, UTC; not on this machine: box-1.example.org is none of laptop, box-2"
     )
     assert (await house.engine.trigger("daily")).routine == "daily"
@@ -488,4 +488,4 @@ async def test_elsewhere_it_is_listed_with_the_reason_and_starts_by_hand_only(ho
 )
 async def test_what_starts_a_routine_is_said_in_words(house: Workplace, trigger: dict[str, Any], words: str) -> None:
     await house.boot()
-    assert house.engine.almanac.words(routine("x", trigger)) == words
+    assert house.engine.words(routine("x", trigger)) == words

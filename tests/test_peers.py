@@ -15,7 +15,7 @@ from daemon.engine import RoutineEngine
 from daemon.executors import Lane, LocalExecutor
 from daemon.models import Run, Status
 from tests.acceptance.story import Home, Vendor
-from tests.clockwork import HALF_HOURLY, Bell, House, at, loaded, routine
+from tests.clockwork import HALF_HOURLY, FakeEventLoop, House, at, loaded, routine
 
 # --- a run due during a restart disappears without a trace ------------------------------------------
 
@@ -115,7 +115,7 @@ async def test_a_run_that_hangs_holds_up_neither_the_clock_nor_the_others_and_ca
         return await house.journal.end(run.to(Status.SUCCEEDED, ended=at("01 09:00"), report="said"))
 
     await house.boot(routine(), routine("other"))
-    executor = LocalExecutor(live, max_concurrent=2, clock=lambda: at("01 09:00"), timer=Bell())
+    executor = LocalExecutor(live, max_concurrent=2, clock=lambda: at("01 09:00"))
     await house.reach("01 09:00")
     for run in house.submitted:
         await executor.submit(run)
@@ -151,7 +151,7 @@ async def test_two_schedulers_on_one_ledger_start_a_slot_once(house: House) -> N
         cancel=house.cancel,
         clock=house.engine._clock,
         zone="UTC",
-        timer=Bell(),
+        event_loop=FakeEventLoop(),
         machine="box",
     )
     await twin.start(loaded(routine()))
@@ -220,9 +220,7 @@ async def test_a_thousand_at_nine_are_a_line_and_no_herd() -> None:
         lively -= 1
 
     nine = at("01 09:00")
-    executor = LocalExecutor(
-        live, max_concurrent=4, clock=lambda: nine, timer=Bell(), lane_of=lambda _: Lane(name="m", limit=3)
-    )
+    executor = LocalExecutor(live, max_concurrent=4, clock=lambda: nine, lane_of=lambda _: Lane(name="m", limit=3))
     for number in range(1000):
         name = f"{number:04}"
         fields = {"definition": "d", "trigger": "cron", "slot": nine, "created": nine}
@@ -257,8 +255,8 @@ async def test_the_nights_on_which_clocks_change_lose_no_slot_and_double_none(
     await house.reach((begin.astimezone(ZoneInfo("UTC")) - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M"))
     await house.boot(routine(trigger={"cron": line, "timezone": zone}))
     end = (begin + timedelta(hours=48 if zone != "Pacific/Apia" else 60)).astimezone(ZoneInfo("UTC"))
-    while house.bell.at and house.bell.at < end:
-        house.time.move_to(house.bell.at)
+    while house.next_start and house.next_start < end:
+        house.time.move_to(house.next_start)
         await house.ring()
         await house.finish(*await house.journal.active())
     assert [f"{run.slot.astimezone(ZoneInfo(zone)):%d %H:%M}" for run in house.submitted] == slots
@@ -275,4 +273,4 @@ async def test_a_laptop_that_slept_runs_its_slot_when_it_wakes_and_not_hours_lat
     assert await house.rows() == ["01 09:00 late"]
     (row,) = await house.journal.slots()
     assert row.lateness == (9 * 60 + 57) * 60
-    assert house.bell.at == at("02 09:00")
+    assert house.next_start == at("02 09:00")

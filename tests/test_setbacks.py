@@ -98,11 +98,12 @@ async def test_a_clock_that_is_set_again_while_the_alarms_are_set_anew_leaves_no
 ) -> None:
     await house.boot(*(routine(f"r{number}") for number in range(SLICE + 1)))
     house.time.move_to(at("2031-05-05T08:00"))
-    house.bell.stepped()
-    while house.engine._alarm._scheduler.state != STATE_PAUSED:  # between the first slice and the next
+    house.engine.clock_was_set()
+    scheduler = house.engine._scheduler
+    while scheduler.state != STATE_PAUSED:  # between the first slice and the next
         await asyncio.sleep(0)
     await house.set_clock("01 08:10")
-    assert {job.next_run_time for job in house.engine._alarm._scheduler.get_jobs()} == {at("01 09:00")}
+    assert {job.next_run_time for job in scheduler.get_jobs()} == {at("01 09:00")}
 
 
 class Killed(BaseException):

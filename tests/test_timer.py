@@ -1,4 +1,4 @@
-"""The alarm on the wall clock."""
+"""The watcher that tells when the wall clock has jumped."""
 
 from __future__ import annotations
 
@@ -7,31 +7,20 @@ import errno
 import os
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
-from daemon.clock import SystemClock
-from daemon.timer import KernelTimer, LibcCalls, SleepTimer, StandardCalls, TimerCalls, system_calls, system_timer
+from daemon.clock import SystemClock, wait_until
+from daemon.timer import (
+    SECONDS_BETWEEN_LOOKS_VARIABLE,
+    KernelClockWatcher,
+    PollingClockWatcher,
+    TimerCalls,
+    clock_watcher,
+)
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="timerfd is Linux's; elsewhere the SleepTimer serves")
-KINDS = [LibcCalls, *([StandardCalls] if hasattr(os, "timerfd_create") else [])]
-
-
-class Bells:
-    """What an owner of a timer hears."""
-
-    def __init__(self) -> None:
-        self.heard: asyncio.Queue[str] = asyncio.Queue()
-
-    def rang(self) -> None:
-        self.heard.put_nowait("rang")
-
-    def stepped(self) -> None:
-        self.heard.put_nowait("stepped")
-
-    async def next(self) -> str:
-        async with asyncio.timeout(60):
-            return await self.heard.get()
+linux = pytest.mark.skipif(sys.platform != "linux", reason="timerfd is Linux's; elsewhere the clock is polled")
 
 
 class MovedClock:
@@ -39,161 +28,190 @@ class MovedClock:
 
     def __init__(self) -> None:
         self.offset = timedelta(0)
+        self.looks = 0
 
     def now(self) -> datetime:
+        self.looks += 1
         return datetime.now(UTC) + self.offset
 
+    async def looked_at(self, times: int) -> None:
+        """Wait until somebody has looked at it so many times more."""
+        enough = self.looks + times
+        async with asyncio.timeout(60):
+            while self.looks < enough:
+                await asyncio.sleep(0)
 
-class BrokenCalls:
-    """A kernel that answers with errors, on an eventfd instead of a timerfd: a test may not set the clock."""
 
-    def __init__(self, *, on_set: int = 0, on_read: int = 0) -> None:
-        self.on_set, self.on_read = on_set, on_read
-        self.instants: list[int] = []
+class FakeKernel(TimerCalls):
+    """A kernel whose clock the test sets, on an eventfd instead of a timerfd: a test may not set the real one."""
 
-    def create(self) -> int:
+    def __init__(self) -> None:
+        self.armed = 0
+        self.error = errno.ECANCELED
+
+    def create_armed(self) -> int:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self.arm(self.fd)
         return self.fd
 
-    def settime(self, fd: int, nanoseconds: int) -> None:
-        self.instants.append(nanoseconds)
-        if self.on_set and len(self.instants) > 1:
-            raise OSError(self.on_set, os.strerror(self.on_set))
+    def arm(self, fd: int) -> None:
+        self.armed += 1
 
     def read(self, fd: int) -> None:
         os.read(fd, 8)
-        raise OSError(self.on_read, os.strerror(self.on_read))
+        raise OSError(self.error, os.strerror(self.error))
 
-    def ring(self) -> None:
+    def set_clock(self) -> None:
         os.eventfd_write(self.fd, 1)
 
 
+class Watching:
+    """Whoever is told by a watcher."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self._was_told = asyncio.Event()
+
+    def when_set(self) -> None:
+        self.times += 1
+        self._was_told.set()
+
+    async def told(self) -> None:
+        async with asyncio.timeout(60):
+            await self._was_told.wait()
+        self._was_told.clear()
+
+
 @pytest.fixture
-def bells() -> Bells:
-    return Bells()
+def watching() -> Watching:
+    return Watching()
 
 
-@pytest.fixture(params=KINDS)
-def kernel(request: pytest.FixtureRequest) -> TimerCalls:
-    calls: TimerCalls = request.param()
-    return calls
+# --- the kernel tells ------------------------------------------------------------------------------
 
 
 @linux
-async def test_it_rings_at_the_instant_and_not_before(kernel: TimerCalls, bells: Bells) -> None:
-    timer = KernelTimer(kernel)
-    timer.open(rang=bells.rang, stepped=bells.stepped)
-    for wait in (0.03, 0.0, -3600.0):
-        instant = datetime.now(UTC) + timedelta(seconds=wait)
-        timer.set(instant)
-        assert await bells.next() == "rang"
-        assert datetime.now(UTC) >= instant
-    timer.close()
+async def test_each_time_the_clock_is_set_the_kernel_tells_and_is_asked_to_tell_again(watching: Watching) -> None:
+    kernel = FakeKernel()
+    watcher = KernelClockWatcher(kernel)
+    watcher.start(watching.when_set)
+    for times in (1, 2, 3):
+        kernel.set_clock()
+        await watching.told()
+        assert (watching.times, kernel.armed) == (times, times + 1)
+    watcher.stop()
 
 
 @linux
-async def test_the_instant_set_last_counts(kernel: TimerCalls, bells: Bells) -> None:
-    timer = KernelTimer(kernel)
-    timer.open(rang=bells.rang, stepped=bells.stepped)
-    timer.set(datetime.now(UTC))
-    timer.set(None)
-    timer.set(datetime.now(UTC) + timedelta(days=1))
-    timer.set(datetime.now(UTC) + timedelta(seconds=0.02))
-    assert await bells.next() == "rang"
-    await asyncio.sleep(0)
-    assert bells.heard.empty()
-    timer.close()
+async def test_any_other_refusal_of_the_kernel_is_an_error(watching: Watching) -> None:
+    kernel, errors = FakeKernel(), list[object]()
+    kernel.error = errno.EIO
+    loop, failed = asyncio.get_running_loop(), asyncio.Event()
+    loop.set_exception_handler(lambda _, context: (errors.append(context["exception"]), failed.set()))
+    watcher = KernelClockWatcher(kernel)
+    watcher.start(watching.when_set)
+    kernel.set_clock()
+    async with asyncio.timeout(60):
+        await failed.wait()
+    assert [error.errno for error in errors if isinstance(error, OSError)] == [errno.EIO]
+    assert watching.times == 0
+    watcher.stop()
 
 
 @linux
-async def test_with_nothing_due_the_alarm_stands_so_that_a_set_clock_is_told(bells: Bells) -> None:
-    calls = BrokenCalls()
-    timer = KernelTimer(calls)
-    timer.open(rang=bells.rang, stepped=bells.stepped)
-    (instant,) = calls.instants
-    assert instant > (datetime.now(UTC) + timedelta(days=300)).timestamp() * 1e9
-    timer.close()
+async def test_the_real_timer_is_armed_to_be_cancelled_and_silent_until_then(watching: Watching) -> None:
+    calls = TimerCalls()
+    fd = calls.create_armed()
+    told = Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines()
+    about = dict(line.split(": ", 1) for line in told if ": " in line)
+    if "clockid" in about:  # proc_pid_fdinfo(5): a sandbox may tell less
+        assert (about["clockid"], about["settime flags"]) == ("0", "03")
+        years_left = int(about["it_value"].strip("()").split(",")[0]) / 365 / 86_400
+        assert years_left > 50
+    calls.arm(fd)
+    with pytest.raises(BlockingIOError):
+        calls.read(fd)
+    os.close(fd)
 
 
 @linux
-async def test_a_clock_set_before_anybody_read_is_told_though_the_alarm_is_armed(bells: Bells) -> None:
-    timer = KernelTimer(BrokenCalls(on_set=errno.ECANCELED))
-    timer.open(rang=bells.rang, stepped=bells.stepped)
-    timer.set(datetime.now(UTC) + timedelta(hours=1))
-    assert await bells.next() == "stepped"
-    timer.close()
+async def test_a_timer_that_cannot_be_armed_leaves_no_descriptor_open() -> None:
+    class Refusing(TimerCalls):
+        def arm(self, fd: int) -> None:
+            self.fd = fd
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
-
-@linux
-async def test_a_clock_set_while_we_sleep_is_told(bells: Bells) -> None:
-    calls = BrokenCalls(on_read=errno.ECANCELED)
-    timer = KernelTimer(calls)
-    timer.open(rang=bells.rang, stepped=bells.stepped)
-    calls.ring()
-    assert await bells.next() == "stepped"
-    timer.close()
-
-
-@linux
-async def test_any_other_refusal_of_the_kernel_is_an_error(bells: Bells) -> None:
-    timer = KernelTimer(BrokenCalls(on_set=errno.EINVAL))
-    timer.open(rang=bells.rang, stepped=bells.stepped)
+    calls = Refusing()
     with pytest.raises(OSError, match="Invalid argument"):
-        timer.set(None)
-    timer.close()
-
-
-@linux
-async def test_once_closed_it_says_nothing_more(kernel: TimerCalls, bells: Bells) -> None:
-    timer = KernelTimer(kernel)
-    timer.open(rang=bells.rang, stepped=bells.stepped)
-    timer.set(datetime.now(UTC))
-    timer.close()
-    timer.close()
-    timer.set(datetime.now(UTC))
-    await asyncio.sleep(0)
-    assert bells.heard.empty()
-
-
-async def test_this_system_has_a_timer(bells: Bells) -> None:
-    timer = system_timer(SystemClock())
-    assert isinstance(timer, KernelTimer if sys.platform == "linux" and system_calls() else SleepTimer)
-    timer.open(rang=bells.rang, stepped=bells.stepped)
-    timer.set(datetime.now(UTC) + timedelta(seconds=0.01))
-    assert await bells.next() == "rang"
-    timer.close()
+        calls.create_armed()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(calls.fd)
 
 
 # --- without timerfd -------------------------------------------------------------------------------
 
 
-async def test_sleeping_it_rings_at_the_instant_too(bells: Bells) -> None:
-    timer = SleepTimer(SystemClock())
-    timer.set(None)
-    timer.open(rang=bells.rang, stepped=bells.stepped)
-    instant = datetime.now(UTC) + timedelta(seconds=0.02)
-    timer.set(instant + timedelta(hours=1))
-    timer.set(instant)
-    assert await bells.next() == "rang"
-    assert datetime.now(UTC) >= instant
-    timer.close()
-
-
-@pytest.mark.parametrize("step", [timedelta(hours=5), timedelta(hours=-5)])
-async def test_sleeping_it_notices_at_its_next_look_that_the_clock_was_set(bells: Bells, step: timedelta) -> None:
+@pytest.mark.parametrize("jump", [timedelta(hours=5), timedelta(hours=-5), timedelta(seconds=3)])
+async def test_at_its_next_look_it_notices_a_set_clock_and_tells_once(watching: Watching, jump: timedelta) -> None:
+    """A suspend looks the same: the wall clock went on, the one of the event loop did not."""
     clock = MovedClock()
-    timer = SleepTimer(clock, longest=0.02)
-    timer.open(rang=bells.rang, stepped=bells.stepped)
-    timer.set(clock.now() + timedelta(hours=1))
-    clock.offset = step
-    assert await bells.next() == "stepped"
-    timer.close()
+    watcher = PollingClockWatcher(clock, seconds=0.01)
+    watcher.start(watching.when_set)
+    await clock.looked_at(3)
+    assert watching.times == 0
+    clock.offset = jump
+    await watching.told()
+    await clock.looked_at(3)
+    assert watching.times == 1
+    clock.offset = timedelta(0)
+    await watching.told()
+    watcher.stop()
 
 
-async def test_a_short_sleep_after_another_leads_to_the_instant(bells: Bells) -> None:
-    timer = SleepTimer(SystemClock(), longest=0.01)
-    timer.open(rang=bells.rang, stepped=bells.stepped)
-    timer.set(datetime.now(UTC) + timedelta(seconds=0.05))
-    assert await bells.next() == "rang"
-    timer.close()
-    timer.close()
+async def test_a_clock_that_is_slowly_put_right_was_not_set(watching: Watching) -> None:
+    clock = MovedClock()
+    watcher = PollingClockWatcher(clock, seconds=0.01)
+    watcher.start(watching.when_set)
+    for seconds in (1, 2, 3):
+        clock.offset = timedelta(seconds=seconds)
+        await clock.looked_at(4)
+    assert watching.times == 0
+    watcher.stop()
+
+
+async def test_once_stopped_it_tells_nothing_more(watching: Watching) -> None:
+    clock, other = MovedClock(), Watching()
+    stopped, going_on = PollingClockWatcher(clock, seconds=0.01), PollingClockWatcher(clock, seconds=0.02)
+    stopped.start(watching.when_set)
+    going_on.start(other.when_set)
+    clock.offset = timedelta(hours=1)
+    stopped.stop()
+    stopped.stop()
+    await other.told()
+    assert watching.times == 0
+    going_on.stop()
+
+
+# --- both ------------------------------------------------------------------------------------------
+
+
+def test_this_system_has_a_watcher() -> None:
+    kind = KernelClockWatcher if sys.platform == "linux" else PollingClockWatcher
+    assert isinstance(clock_watcher(SystemClock(), {}), kind)
+    asked = clock_watcher(SystemClock(), {SECONDS_BETWEEN_LOOKS_VARIABLE: "0.05"})
+    assert isinstance(asked, PollingClockWatcher)
+
+
+# --- waiting for an instant ------------------------------------------------------------------------
+
+
+async def test_waiting_ends_at_the_instant_or_with_the_event() -> None:
+    clock, event = SystemClock(), asyncio.Event()
+    for wait in (0.03, 0.0, -3600.0):
+        instant = clock.now() + timedelta(seconds=wait)
+        await wait_until(instant, event, clock)
+        assert clock.now() >= instant - timedelta(milliseconds=2)
+    event.set()
+    for instant in (clock.now() + timedelta(days=400_000), None):
+        async with asyncio.timeout(60):
+            await wait_until(instant, event, clock)

@@ -25,7 +25,7 @@ from daemon.store import Alerting
 from daemon.store.database import Database
 from daemon.store.journal import Journal
 from tests.blank import blank
-from tests.clockwork import OURS, Bell, at, loaded, routine
+from tests.clockwork import OURS, FakeEventLoop, at, loaded, routine
 
 SHM = Path("/dev/shm")
 DAY = timedelta(days=1)
@@ -46,19 +46,19 @@ class Machine:
         self.db: Database | None = None
 
     async def boot(self) -> None:
-        self.bells = [Bell(), Bell()]
+        self.event_loop = FakeEventLoop()
         clock = SystemClock()
         self.db = await Database.open(blank(self.folder / "agentd.db"))
         self.journal = Journal(self.db, clock=clock.now)
         await self.journal.move_waits()
-        self.executor = LocalExecutor(self.live, max_concurrent=4, clock=clock.now, timer=self.bells[0])
+        self.executor = LocalExecutor(self.live, max_concurrent=4, clock=clock.now)
         self.engine = RoutineEngine(
             journal=self.journal,
             submit=self.executor.submit,
             cancel=self.journal.request_cancel,
             clock=clock,
             zone="UTC",
-            timer=self.bells[1],
+            event_loop=self.event_loop,
             machine="box",
             host="box",
             workspace=self.folder / "workspace",
@@ -87,8 +87,8 @@ class Machine:
     async def crash(self) -> None:
         """kill -9; what was committed stays."""
         if self.db:
-            for bell in self.bells:
-                bell.close()
+            self.event_loop = FakeEventLoop()
+            await self.executor.stop(0)
             self.engine._arrivals.close()
             await self.quiet()
             await self.db.close()
@@ -102,21 +102,20 @@ class Machine:
             await asyncio.gather(*tasks)
 
     async def ring(self) -> None:
-        """Do what is due at this moment, as the timers, the outbox and the approvals of a daemon do."""
-        now = datetime.now(UTC)
-        for bell in self.bells:
-            if bell.open_ and bell.at and bell.at <= now:
-                bell.rang()
-                await self.quiet()
+        """Do what is due at this moment, as APScheduler, the executor, outbox and approvals of a daemon do."""
+        self.executor.start_due()
+        await self.quiet()
+        if (timer_ends := self.event_loop.timer_ends) and timer_ends <= datetime.now(UTC):
+            self.event_loop.end_timer()
+            await self.quiet()
         for run in await self.journal.expire():
             await self.executor.submit(run)
         await self.quiet()
 
     async def set_clock(self, moment: datetime) -> None:
         self.time.move_to(moment)
-        for bell in self.bells:
-            if bell.open_:
-                bell.stepped()
+        self.executor.start_due()
+        self.engine.clock_was_set()
         await self.quiet()
         await self.ring()
 
@@ -291,8 +290,9 @@ class Clocks(RuleBasedStateMachine):
         goal = self.passed + timedelta(minutes=minutes)
         while self.passed < goal:
             now = datetime.now(UTC)
-            bells = [bell.at - now for bell in self.machine.bells if self.up and bell.at and bell.at > now]
-            steps = [goal, *(self.passed + each for each in bells), *(until for until, _ in self.waits.values())]
+            steps = [goal, *(until for until, _ in self.waits.values())]
+            if self.up and (timer_ends := self.machine.event_loop.timer_ends) and timer_ends > now:
+                steps.append(self.passed + (timer_ends - now))
             step = min(each for each in steps if each > self.passed) - self.passed
             self.passed += step
             self.frozen.move_to(now + step)

@@ -10,6 +10,7 @@ import structlog
 
 from daemon.approvals.remembered import changed
 from daemon.approvals.request import changed_between, digest
+from daemon.clock import wait_until
 from daemon.errors import DaemonError, Refused
 from daemon.models import Approval, ApprovalStatus, Run
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from daemon.approvals.request import CallDescriber
     from daemon.clock import Clock
     from daemon.store import Journal
-    from daemon.timer import Timer
 
 log = structlog.get_logger()
 
@@ -36,13 +36,12 @@ class Approvals:
         *,
         submit: Callable[[Run], Awaitable[None]],
         clock: Clock,
-        timer: Timer,
         shared: bool = False,
     ) -> None:
         """`shared`: what is remembered holds for all processes of the database."""
         self._shared = shared
         self._journal, self.calls, self.remembered = journal, calls, remembered
-        self._submit, self._clock, self._timer = submit, clock, timer
+        self._submit, self._clock = submit, clock
         self._bell = asyncio.Event()
 
     def wake(self) -> None:
@@ -51,20 +50,16 @@ class Approvals:
 
     async def run(self) -> None:
         """Let questions expire, until cancelled."""
-        self._timer.open(rang=self.wake, stepped=self.wake)
-        try:
-            while True:
-                self._bell.clear()
-                try:
-                    await self._go_on(await self._journal.expire())
-                    self._timer.set(await self._journal.next_expiry())
-                except DaemonError as error:
-                    log.error("approvals.stuck", detail=str(error))  # noqa: TRY400  a full disk needs no traceback
-                    await asyncio.sleep(_RETRY)
-                    continue
-                await self._bell.wait()
-        finally:
-            self._timer.close()
+        while True:
+            self._bell.clear()
+            try:
+                await self._go_on(await self._journal.expire())
+                expiry = await self._journal.next_expiry()
+            except DaemonError as error:
+                log.error("approvals.stuck", detail=str(error))  # noqa: TRY400  a full disk needs no traceback
+                await asyncio.sleep(_RETRY)
+                continue
+            await wait_until(expiry, self._bell, self._clock)
 
     async def approve(self, id_: str, *, by: str, remember: str | None = None) -> Approval:
         """Allow a call once, and with the token of its proposal for good. NotFound, Refused.

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import structlog
 
+from daemon.clock import wait_until
 from daemon.delivery.base import Channel
 from daemon.errors import DaemonError, DeliveryFailed
 from daemon.models import Delivery
@@ -21,7 +21,6 @@ from daemon.models import Delivery
 if TYPE_CHECKING:
     from daemon.clock import Clock
     from daemon.store import Journal
-    from daemon.timer import Timer
 
 log = structlog.get_logger()
 
@@ -58,32 +57,19 @@ class Outbox:
         clock: Clock,
         redact: Callable[[str], str] = str,
         count: Callable[[str, str], None] = lambda target, outcome: None,
-        timer: Timer | None = None,
     ) -> None:
-        """`channel` finds the way to a target, or raises DeliveryFailed; `count` is told of each attempt.
-
-        `timer` rings on time though the machine has slept meanwhile or its clock was set; without one the loop's does.
-        """
-        self._count, self._timer = count, timer
+        """`channel` finds the way to a target, or raises DeliveryFailed; `count` is told of each attempt."""
+        self._count = count
         self._journal, self._clock, self._channel, self._redact = journal, clock, channel, redact
         self._bell = asyncio.Event()
         self._busy: set[str] = set()
 
     def wake(self) -> None:
-        """Look at once: something was put in, or time has jumped."""
+        """Look at once: something was put in, or the clock was set."""
         self._bell.set()
 
     async def run(self) -> None:
         """Send until cancelled; a delivery cut off by that is sent again at the next start."""
-        if self._timer is not None:
-            self._timer.open(rang=self.wake, stepped=self.wake)
-        try:
-            await self._send_when_due()
-        finally:
-            if self._timer is not None:
-                self._timer.close()
-
-    async def _send_when_due(self) -> None:
         async with asyncio.TaskGroup() as queues:
             while True:
                 self._bell.clear()
@@ -91,18 +77,8 @@ class Outbox:
                 now = self._clock.now()
                 await self._start_due(queues, now)
                 # what is due already is under way, and its queue rings when it is done
-                await self._rest(upcoming if upcoming is not None and (upcoming > now or not self._busy) else None, now)
-
-    async def _rest(self, until: datetime | None, now: datetime) -> None:
-        """Wait until then, or until somebody rings."""
-        if self._timer is not None:
-            self._timer.set(until)
-            await self._bell.wait()
-            return
-        limit = None if until is None else max(0.0, (until - now).total_seconds())
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit):
-                await self._bell.wait()
+                is_to_come = upcoming is not None and (upcoming > now or not self._busy)
+                await wait_until(upcoming if is_to_come else None, self._bell, self._clock)
 
     async def flush(self) -> None:
         """Try everything that is due now, once."""

@@ -23,7 +23,7 @@ from daemon.models import Run
 from daemon.routines import Loaded
 from daemon.store.database import Database, Work
 from daemon.store.journal import Journal
-from tests.clockwork import HALF_HOURLY, Bell, at, routine
+from tests.clockwork import HALF_HOURLY, FakeEventLoop, at, routine
 
 BEFORE, AFTER = "2026-01-01T08:00", "2026-01-04T13:00"  # an outage of three days
 
@@ -99,7 +99,7 @@ async def life(folder: Path, moment: str, number: int, where: str) -> int:
         cancel=cancel,
         clock=clock,
         zone="UTC",
-        timer=Bell(),
+        event_loop=FakeEventLoop(),
         machine="box",
     )
     await engine.start(Loaded(routines={each.name: each for each in ROUTINES}))

@@ -62,19 +62,6 @@ class Clock:
         self.moment += timedelta(**by)
 
 
-class Timer:
-    """An alarm that is rung by hand."""
-
-    def open(self, *, rang: Any, stepped: Any) -> None:
-        self.rang = rang
-
-    def set(self, at: datetime | None) -> None:
-        self.at = at
-
-    def close(self) -> None:
-        pass
-
-
 class House:
     """What a run finds around itself; a host like the daemon's own."""
 
@@ -104,14 +91,12 @@ class House:
         self.registry.register("look", None, look, read_only=True)
         self.set_policy(POLICY)
         self.queue: list[Run] = []
-        self.timer = Timer()
         self.approvals = Approvals(
             journal,
             CallDescriber(lambda: self.policy, lambda: self.scripts),
             Remembered(folder / "approvals.toml"),
             submit=self.submit,
             clock=clock,
-            timer=self.timer,
         )
         fields = {"run": {"prompt": "Work.", "mode": "agent", "tools": ["*"]}}
         self.routine = Routine.model_validate({"name": "daily", **fields})

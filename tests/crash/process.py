@@ -35,7 +35,6 @@ from daemon.skills import Shelf
 from daemon.store import Claim, Database, Journal
 from daemon.store.runs import LEASE
 from daemon.talk import Talk, routine_of
-from daemon.timer import SleepTimer
 from daemon.tools.subagent import SUBAGENT
 from tests.crash.world import GOAL, TOOLS, Channel, Oracle, People, Script, Turn, World, tools
 
@@ -124,12 +123,6 @@ def world_in(folder: Path, settings: Settings, script: Script | Sequence[Turn]) 
     return world
 
 
-class Timer:
-    def open(self, *, rang: Any, stepped: Any) -> None: ...
-    def set(self, at: datetime | None) -> None: ...
-    def close(self) -> None: ...
-
-
 class Clock:
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -164,14 +157,13 @@ class Process:
         self.servers = Servers({}, self.registry, secret=lambda name: None)
         self.targets = SimpleNamespace()
         self.outbox = Outbox(journal=self.journal, channel=lambda target: Channel(world, target), clock=self.clock)
-        self.executor = LocalExecutor(self._live, max_concurrent=4, clock=self.clock.now, timer=SleepTimer(self.clock))
+        self.executor = LocalExecutor(self._live, max_concurrent=4, clock=self.clock.now)
         self.approvals = Approvals(
             self.journal,
             CallDescriber(lambda: self.policy, lambda: world.folder / "scripts"),
             Remembered(world.folder / "approvals.toml"),
             submit=self.executor.submit,
             clock=self.clock,
-            timer=Timer(),
         )
         self.talk = Talk(
             self.journal,
