@@ -62,8 +62,8 @@ app.py          everything wired by hand
 life.py         the life of the process
 banner.py offer.py   what a person reads and is asked at the start
 main.py         the command `agentd`
+http_client.py  how HTTP clients connect; http_body.py http_limit.py how much of an answer is read
 models.py       the words of the product as values
-jsontext.py     JSON as it is kept and sent
 errors.py       the ways things go wrong, named by what happens next
 """
 

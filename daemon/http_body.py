@@ -1,6 +1,6 @@
 """Read the body of an HTTP answer, whatever client brings it, and no more of it than a limit allows.
 
-Every client here (our own connections, httpx, httpx2 below the SDKs) hands out the raw bytes of a body as they come.
+Every client here (httpx, httpx2 below the SDKs) hands out the raw bytes of a body as they come.
 Unpacking is done here and bit by bit: a server that packs a gigabyte of zeros into a megabyte is stopped by what it
 unpacks to, one that never ends by what it has sent.
 """
@@ -8,8 +8,11 @@ unpacks to, one that never ends by what it has sent.
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+from typing import Any
 
 # What a client that reads its answers by this module may ask for in Accept-Encoding.
 ACCEPT_ENCODING = "gzip, deflate"
@@ -19,6 +22,11 @@ _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 _STREAM_FACTOR = 4
 # Bytes that are handed out at once: the event loop gets its turn after each of them.
 _PIECE = 64 * 1024
+
+# Values of a JSON text: some 130,000 numbers are what an embedder answers to a batch of texts.
+MOST_VALUES = 250_000
+# Bytes that neither separate values nor delimit strings.
+_NO_MARKS = bytes(set(range(256)) - set(b',[{"'))
 
 
 class BodyTooLarge(OSError):
@@ -84,3 +92,18 @@ async def read_limited(raw: AsyncIterable[bytes], headers: Mapping[str, str], li
     async for piece in limited(raw, headers, limit):
         body += piece
     return bytes(body)
+
+
+def parse_json(text: bytes) -> Any:
+    """Return what JSON from outside says, however long it is.
+
+    Raises ValueError where it is no JSON or holds more than MOST_VALUES values, RecursionError where it is too deep.
+    The parser holds Python's lock until it is done: a long text takes it a moment, millions of small values take
+    seconds in which nothing else runs, and twenty times the memory of the text.
+    """
+    if sum(map(text.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        # counted again without what stands in strings
+        marks = text.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_MARKS)
+        if len(re.sub(rb'"[^"]*"', b"", marks)) > MOST_VALUES:
+            raise ValueError(f"more than {MOST_VALUES:,} values")
+    return json.loads(text)

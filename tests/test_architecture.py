@@ -17,9 +17,8 @@ HOUSE = Path(__file__).parents[1] / "daemon"
 
 # From the ground up. A room imports rooms of lower floors only, so rooms of one floor are blind to each other.
 FLOORS = (
-    "jsontext",
-    "models errors facts places beneath bell clock crontab http_body journald neutral notify redact",
-    "novelty",
+    "models errors facts places beneath bell clock crontab http_body http_client journald neutral notify redact",
+    "http_limit novelty",
     "definitions errands events forecast log metrics phrases schedule shipped store timer",
     "config due reload watching",
     "delivery functions injection memory policy providers routines sandbox skills",
@@ -46,13 +45,13 @@ HOSTS = {
     "anthropic": "providers",
     "apprise": "delivery",
     "apscheduler": "engine",
-    "certifi": "tools",
+    "certifi": "http_client",
     "procrastinate": "fleet",
     "httpcore": "tools",
     "genai_prices": "money",
     "httpx": "delivery memory providers tools",
     "idna": "policy",
-    "httpx2": "providers",
+    "httpx2": "http_limit mcp providers",
     "markdown": "delivery",
     "jinja2": "control",
     "markupsafe": "control",

@@ -11,6 +11,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from daemon.delivery.letter import compose
 from daemon.errors import DeliveryFailed
+from daemon.http_client import connection_settings
 from daemon.models import Delivery, Receipt
 
 _PATIENCE = 10.0  # seconds for an answer
@@ -41,8 +42,9 @@ class PingChannel:
 
         url = self._url if how == "success" else f"{self._url}/{how}"
         body = text[:_MOST_SAID].encode(errors="replace")
+        settings = await asyncio.to_thread(connection_settings, self._url)
         try:
-            async with asyncio.timeout(_PATIENCE), httpx.AsyncClient(timeout=_PATIENCE) as client:
+            async with asyncio.timeout(_PATIENCE), httpx.AsyncClient(**settings, timeout=_PATIENCE) as client:
                 # the same id at start and end: the time between them is shown there
                 params = {"rid": str(uuid5(NAMESPACE_URL, run))}
                 async with client.stream("POST", url, params=params, content=body) as answer:

@@ -17,6 +17,7 @@ from daemon.delivery.base import Progress
 from daemon.delivery.letter import Letter, compose
 from daemon.delivery.markup import some_parts
 from daemon.errors import DeliveryFailed
+from daemon.http_client import connection_settings
 from daemon.models import Delivery, Json, Receipt
 from daemon.neutral import neutral, printable
 
@@ -41,7 +42,8 @@ class WebhookChannel:
         import httpx
 
         messages, receipt = _messages(delivery, self._limit), ""
-        async with httpx.AsyncClient(timeout=self._timeout) as client:
+        settings = await asyncio.to_thread(connection_settings, self._url)
+        async with httpx.AsyncClient(**settings, timeout=self._timeout) as client:
             for message, body in self._progress.left(delivery, messages):
                 receipt = await self._post(client, message, body)
         return Receipt(detail=f"{receipt}, in {len(messages)} parts" if len(messages) > 1 else receipt)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import structlog
 
 from daemon.errors import ToolFailed
+from daemon.http_client import connection_settings
 from daemon.models import Json
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ FRESH = 5.0  # seconds after an answer for which a server is taken to be there w
 PING = 5.0  # seconds that it is given to say so
 SAID = 500  # characters of its complaints that are told
 START = 30.0  # seconds that a server is given to come up and to say what it offers
+PIECE = 30.0  # seconds for a connection over HTTP and for each piece that is sent
+STREAM = 300.0  # seconds between two pieces of an answer over HTTP: a server may hold a stream open
 MAX_ANSWER = 16_000_000  # bytes of an answer over HTTP, unpacked; of a stream, the SDK bounds each event
 MOST_PAGES = 100  # of a list of tools: one that never ends must not hold a run up
 
@@ -149,12 +152,12 @@ class Server:
     def _made(self, stack: AsyncExitStack, said: _Complaints) -> Client:
         """Return a client that is not connected yet."""
         try:
+            import httpx2
             from mcp import Client, StdioServerParameters
             from mcp.client.stdio import stdio_client
             from mcp.client.streamable_http import streamable_http_client
-            from mcp.shared._httpx_utils import create_mcp_http_client
 
-            from daemon.providers.transport import limit_body
+            from daemon.http_limit import limit_response
         except ImportError:
             raise ToolFailed("MCP servers need `pip install agentd-routines[mcp]`") from None
         logging.getLogger("mcp").setLevel(logging.CRITICAL)  # what it has to say comes to us as errors
@@ -165,14 +168,18 @@ class Server:
             parameters = StdioServerParameters(command=program, args=arguments, env=env, cwd=config.cwd)
             return Client(stdio_client(parameters, errlog=said.stream))
         headers = {"Authorization": f"Bearer {self._secret}"} if self._secret else None
-        client = create_mcp_http_client(headers=headers)
 
-        async def limit_answer(response: Any) -> None:
+        async def limit_answer(response: httpx2.Response) -> None:
             # a stream lasts as long as its server is of use
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
-                limit_body(response, MAX_ANSWER)
+                limit_response(response, MAX_ANSWER)
 
-        client.event_hooks = {"response": [limit_answer]}
+        client = httpx2.AsyncClient(
+            **connection_settings(str(config.url)),
+            headers=headers,
+            timeout=httpx2.Timeout(PIECE, read=STREAM),
+            event_hooks={"response": [limit_answer]},
+        )
         stack.push_async_callback(client.aclose)
         return Client(streamable_http_client(str(config.url), http_client=client))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
-from daemon import jsontext
 from daemon.models import Anchor, MemoryChunk, SegmentType
 from daemon.store.rows import moment
 
@@ -78,7 +78,7 @@ def _chosen(connection: sqlite3.Connection, columns: str, source: str, numbers: 
         return connection.execute(f"SELECT {columns} {source}", numbers)
     packed = f"SELECT CAST(json_group_array(json_array({columns})) AS BLOB) {source}"
     (told,) = connection.execute(packed, numbers).fetchone()
-    rows: list[Any] = jsontext.read(told)
+    rows: list[Any] = json.loads(told)
     return rows
 
 

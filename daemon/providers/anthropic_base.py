@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from daemon.providers.sdk import SdkProvider
-from daemon.providers.vendor import CONNECT_TIMEOUT, same_host
+from daemon.providers.vendor import same_host
 from daemon.providers.wire.messages import MESSAGES
 
 if TYPE_CHECKING:
@@ -27,29 +27,9 @@ class AnthropicBaseProvider(SdkProvider):
         super().__init__(base_url=url, wire=MESSAGES, needs_key=self._own, **settings)
 
     def _build(self) -> AsyncAnthropic:
-        import httpx2
-        from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
+        from anthropic import AsyncAnthropic
 
-        from daemon.providers.transport import OnlyBodiesDiffer, client_to
-
-        key = self._api_key or "none"
-        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "User-Agent": "agentd"}
-        headers["anthropic-version"] = _VERSION
+        headers = {"anthropic-version": _VERSION}
         if not self._own:
-            headers["X-Api-Key"] = key  # some compatible servers look only there
-
-        class Client(OnlyBodiesDiffer, AsyncAnthropic):
-            @property
-            def default_headers(self) -> dict[str, Any]:
-                return headers  # the SDK's own describe this machine
-
-        client = Client(
-            api_key=key,
-            base_url=self.base_url,
-            max_retries=0,
-            timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT),
-            http_client=client_to(self.base_url, limit=self.max_answer, usual=DefaultAsyncHttpxClient),
-            open_telemetry=False,
-        )
-        client._custom_headers = {}  # what ANTHROPIC_CUSTOM_HEADERS put there would win over ours
-        return client
+            headers["X-Api-Key"] = self._api_key or "none"  # some compatible servers look only there
+        return AsyncAnthropic(**self._settings(headers), open_telemetry=False)

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from daemon import jsontext
 from daemon.errors import (
     BadKey,
     BadRequest,
@@ -25,6 +24,7 @@ from daemon.errors import (
     Transport,
     Unavailable,
 )
+from daemon.http_body import parse_json
 
 # `error.code`, `error.details.error_code` or `error.type`, whichever is known first.
 _CODES: Mapping[str, type[ProviderError]] = {
@@ -130,7 +130,7 @@ def _by_status(status: int) -> type[ProviderError]:
 def _read(content: bytes) -> tuple[list[str], str]:
     """Return the codes of an error body, most telling first, and its message; a page of HTML is known by its title."""
     try:
-        data: Any = jsontext.read_foreign(content)
+        data: Any = parse_json(content)
     except (ValueError, RecursionError):
         return [], describe(content)
     if isinstance(data, list) and data:  # Gemini

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from daemon.providers.sdk import SdkProvider
-from daemon.providers.vendor import CONNECT_TIMEOUT, same_host
+from daemon.providers.vendor import same_host
 from daemon.providers.wire.chat import CHAT
 from daemon.providers.wire.responses import RESPONSES
 
@@ -31,25 +31,6 @@ class OpenAIProvider(SdkProvider):
         super().__init__(base_url=url, wire=wire, needs_key=own, **settings)
 
     def _build(self) -> AsyncOpenAI:
-        import httpx2
-        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+        from openai import AsyncOpenAI
 
-        from daemon.providers.transport import OnlyBodiesDiffer, client_to
-
-        # the SDK insists on a key; local servers want one to be there and ignore it
-        key = self._api_key or "none"
-        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "User-Agent": "agentd"}
-
-        class Client(OnlyBodiesDiffer, AsyncOpenAI):
-            @property
-            def default_headers(self) -> dict[str, Any]:
-                # the SDK's own describe this machine, and hold what OPENAI_CUSTOM_HEADERS, OPENAI_ORG_ID and others say
-                return headers
-
-        return Client(
-            api_key=key,
-            base_url=self.base_url,
-            max_retries=0,
-            timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT),
-            http_client=client_to(self.base_url, limit=self.max_answer, usual=DefaultAsyncHttpxClient),
-        )
+        return AsyncOpenAI(**self._settings({}))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 import time
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
     aclosing,
     asynccontextmanager,
+    contextmanager,
     nullcontext,
     suppress,
 )
@@ -23,15 +25,13 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from daemon import jsontext
 from daemon.errors import AnswerTooLarge, BadKey, ConfigError, Fatal, Fault, ProviderError, Transport
-from daemon.http_body import BodyTooLarge
+from daemon.http_body import BodyTooLarge, parse_json
 from daemon.log import is_heard
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse
 from daemon.providers import faults
 from daemon.providers.base import Listed, LLMProvider
 from daemon.providers.capabilities import capabilities as capabilities_of
-from daemon.providers.patience import Patience, Within
 from daemon.providers.strict import loosened, mended, strictly
 from daemon.providers.wire.base import Pieces, Question, Wire
 from daemon.providers.wire.sse import Event, Reader
@@ -57,6 +57,8 @@ _DONE = "[DONE]"  # how Chat Completions ends a stream
 _TOOL_LISTS = 64
 # A shorter key is a word that a local server ignores ("ollama"), and stands in honest texts too.
 _SECRET = 8
+# Characters of what a library says about a connection that failed; it may repeat what a server sent.
+_LONGEST_REASON = 200
 # What reading an answer raises that has not the agreed form.
 _OF_FORM = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 
@@ -107,7 +109,7 @@ class VendorProvider(LLMProvider):
         """Functions are not offered all, or not as they are: an answer may have to say so, or be put right."""
         self._vendor = _host(self.base_url, self.name)
         self._api_key, self._key_fault = api_key, _fault_of(api_key, needs_key, self.name)
-        self._timeout, self._stall = Patience(timeout), Patience(stall)
+        self._timeout, self._stall = timeout, stall
         self._temperature, self._max_tokens = temperature, max_tokens
         self.max_answer = max_answer_mb * 1_000_000
         """Bytes that are read of one answer at most, packed and unpacked; of a stream, of one event."""
@@ -137,10 +139,6 @@ class VendorProvider(LLMProvider):
     def supports_function_calling(self) -> bool:
         return self.capabilities.tools
 
-    async def close(self) -> None:
-        self._timeout.close()
-        self._stall.close()
-
     async def chat(
         self,
         messages: Sequence[LLMMessage],
@@ -151,7 +149,7 @@ class VendorProvider(LLMProvider):
         question = self._question(messages, functions, temperature, kw)
         if self.capabilities.stream or (question.max_tokens or 0) > LONG:
             return await self._in_pieces(messages, functions, temperature, kw)
-        try:
+        with self._signing():
             self._check_key()
             body = self._body(question, functions)
             async with self._slots:
@@ -160,9 +158,6 @@ class VendorProvider(LLMProvider):
             response = await _in_thread_if_large(len(answer.content), lambda: self._read(answer, question))
             if self._seems_odd(response, question):
                 response = await self._looked_into(response, question)
-        except ProviderError as error:
-            self._sign(error)
-            raise
         self._tell(response, start)
         return self._noted(self._loosened(response, functions), functions) if self._retouches else response
 
@@ -227,13 +222,14 @@ class VendorProvider(LLMProvider):
             capabilities=self.capabilities,
         )
 
-    def _signing(self) -> _Marking:
+    @contextmanager
+    def _signing(self) -> Iterator[None]:
         """Put this provider's name on every error of a call, and take the key out of it."""
-        return _Marking(self._sign)
-
-    def _sign(self, error: Exception) -> None:
-        if isinstance(error, ProviderError):
+        try:
+            yield
+        except ProviderError as error:
             error.args = (self._signed(str(error)),)
+            raise
 
     def _tell(self, response: LLMResponse, start: float) -> None:
         if not is_heard(logging.DEBUG):
@@ -252,16 +248,14 @@ class VendorProvider(LLMProvider):
         with self._signing():
             self._check_key()
             try:
-                with Within(self._timeout):
+                async with asyncio.timeout(self._timeout):
                     answer = await self._get(self.wire.models)
             except TimeoutError:
-                raise Transport(f"no answer within {self._timeout.seconds:g} s") from None
+                raise Transport(f"no answer within {self._timeout:g} s") from None
             if answer.status != 200:
                 raise faults.from_response(*answer, provider=self.name)
             try:
-                listed = await _in_thread_if_large(
-                    len(answer.content), lambda: jsontext.read_foreign(answer.content)["data"]
-                )
+                listed = await _in_thread_if_large(len(answer.content), lambda: parse_json(answer.content)["data"])
                 return [_listed(each) for each in listed]
             except _OF_FORM as error:
                 raise _misread(answer.content, _request_id(answer.headers)) from error
@@ -286,7 +280,7 @@ class VendorProvider(LLMProvider):
         body = self.wire.body(question)
         if streamed:
             body |= self.wire.streaming
-        text = jsontext.sendable(body)
+        text = to_json(body)
         if not question.offers_tools or not functions:  # an empty list is an error to most
             return text
         return b"".join((memoryview(text)[:-1], b',"tools":', self._translated(functions), b"}"))
@@ -300,7 +294,7 @@ class VendorProvider(LLMProvider):
             wanted = mended(functions[: self.capabilities.most_tools or None])
             wanted = strictly(wanted) if self.capabilities.strict else wanted
             # the list is kept too, so that its identity is not given to another one
-            self._tools[key] = functions, jsontext.sendable(self.wire.tools(wanted))
+            self._tools[key] = functions, to_json(self.wire.tools(wanted))
         return self._tools[key][1]
 
     def _noted(self, response: LLMResponse, functions: Sequence[Json] | None) -> LLMResponse:
@@ -335,35 +329,35 @@ class VendorProvider(LLMProvider):
 
     async def _sent(self, body: bytes) -> Answer:
         try:
-            with Within(self._timeout):
+            async with asyncio.timeout(self._timeout):
                 return await self._post(self.wire.path, body)
         except TimeoutError:
-            raise unsure(Transport(f"no answer within {self._timeout.seconds:g} s")) from None
+            raise unsure(Transport(f"no answer within {self._timeout:g} s")) from None
 
     @asynccontextmanager
     async def _begun(self, body: bytes) -> AsyncIterator[Incoming]:
         """Send a body and wait for the beginning of what comes back."""
         async with AsyncExitStack() as stack:
             try:
-                with Within(self._timeout):
+                async with asyncio.timeout(self._timeout):
                     incoming = await stack.enter_async_context(self._stream(self.wire.path, body))
             except TimeoutError:
-                raise unsure(Transport(f"no answer within {self._timeout.seconds:g} s")) from None
+                raise unsure(Transport(f"no answer within {self._timeout:g} s")) from None
             yield incoming
 
     async def _patiently(self, incoming: Incoming) -> AsyncGenerator[bytes, None]:
         """Yield the body as it comes; a model may think long before its first word, and not between two of them."""
-        patience = self._timeout
+        seconds = self._timeout
         async with aclosing(incoming.pieces) as pieces:
             while True:
                 try:
-                    with Within(patience):
+                    async with asyncio.timeout(seconds):
                         piece = await anext(pieces, None)
                 except TimeoutError:
-                    raise unsure(Transport(f"the answer stood still for {patience.seconds:g} s")) from None
+                    raise unsure(Transport(f"the answer stood still for {seconds:g} s")) from None
                 if piece is None:
                     return
-                patience = self._stall
+                seconds = self._stall
                 yield piece
 
     async def _chunks(self, incoming: Incoming, reader: Reader, pieces: Pieces) -> AsyncIterator[Chunk]:
@@ -385,7 +379,7 @@ class VendorProvider(LLMProvider):
 
     async def _taken(self, event: Event, incoming: Incoming, pieces: Pieces) -> Chunk | None:
         try:
-            data = await _in_thread_if_large(len(event.data), lambda: jsontext.read_foreign(event.data.encode()))
+            data = await _in_thread_if_large(len(event.data), lambda: parse_json(event.data.encode()))
             if event.name == "error" or data.get("type") == "error":
                 raise faults.from_response(200, incoming.headers, event.data.encode(), provider=self.name)
             if status := _hidden_failure(data):
@@ -407,9 +401,9 @@ class VendorProvider(LLMProvider):
             raise faults.from_response(*answer, provider=self.name)
         request_id = _request_id(answer.headers)
         try:
-            data = jsontext.read_foreign(answer.content) if streamed is None else streamed
+            data = parse_json(answer.content) if streamed is None else streamed
             if status := _hidden_failure(data):
-                content = answer.content or jsontext.sendable(data)
+                content = answer.content or to_json(data)
                 raise faults.from_response(status, answer.headers, content, provider=self.name)
             return self.wire.read({**data, "id": request_id} if request_id else data, question)
         except ProviderError as error:
@@ -419,11 +413,10 @@ class VendorProvider(LLMProvider):
             raise _misread(answer.content, request_id) from error
 
     def _broken(self, error: BaseException) -> ProviderError:
-        """Return what the failure of a connection is to us; httpx2 calls its own as httpx does."""
+        """Return what the failure of a connection is to us; httpx and httpx2 have the same names for theirs."""
         causes = [error]
         while (cause := causes[-1].__cause__) is not None:
             causes.append(cause)
-        reason = str(causes[-1]) or type(causes[-1]).__name__
         for cause in causes:
             if isinstance(cause, BodyTooLarge):
                 # not asked again: whatever the vendor did for it would be paid again
@@ -434,9 +427,15 @@ class VendorProvider(LLMProvider):
                     )
                 )
         names = {type(cause).__name__ for cause in causes}
-        if names & {"Unreachable", "ConnectError", "ConnectTimeout", "ProxyError", "PoolTimeout"}:
-            return Transport(f"no connection to {self._vendor}: {reason}")
-        return unsure(Transport(f"the connection to {self._vendor} broke off: {reason}"))
+        reason = causes[-1]
+        while isinstance(reason, BaseExceptionGroup):  # one error for each address of a name
+            reason = reason.exceptions[0]
+        text = str(reason)[:_LONGEST_REASON] or type(reason).__name__
+        if "ConnectTimeout" in names:
+            text = f"no answer within {CONNECT_TIMEOUT:g} s"
+        if names & {"ConnectError", "ConnectTimeout", "ProxyError", "PoolTimeout"}:
+            return Transport(f"no connection to {self._vendor}: {text}")
+        return unsure(Transport(f"the connection to {self._vendor} broke off: {text}"))
 
     def _allowed(self, temperature: float | None) -> float | None:
         """Return the temperature if the model takes it."""
@@ -463,7 +462,7 @@ async def in_thread(build: Callable[[], T]) -> T:
     """Build a client off the event loop; what this machine lacks for it becomes an error of ours."""
     try:
         return await asyncio.to_thread(build)
-    except (ImportError, OSError) as error:  # a SOCKS proxy in the environment, a certificate file that is not there
+    except (ImportError, OSError, ValueError) as error:  # a proxy or a certificate file that the environment names
         raise Fatal(f"cannot be reached from this installation: {error}") from error
 
 
@@ -478,29 +477,19 @@ def unsure(error: E) -> E:
     return error
 
 
-def _unsure_from_here() -> _Marking:
+@contextmanager
+def _unsure_from_here() -> Iterator[None]:
     """Mark what goes wrong once an answer has begun."""
+    try:
+        yield
+    except ProviderError as error:
+        error.unsure = True
+        raise
 
-    def mark(error: Exception) -> None:
-        if isinstance(error, ProviderError):
-            error.unsure = True
 
-    return _Marking(mark)
-
-
-class _Marking:
-    """A block whose errors are marked on their way out, or give way to the one that is raised then."""
-
-    # not by `contextmanager`: a generator and its frame for each of four blocks are felt in every call
-
-    def __init__(self, mark: Callable[[Exception], None]) -> None:
-        self._mark = mark
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, Exception):
-            self._mark(error)
+def to_json(value: Any) -> bytes:
+    """Return a value as JSON in UTF-8; a question mark takes the place of half a surrogate pair."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def _required(value: str | None, name: str, key: str, hint: str) -> str:
@@ -533,7 +522,12 @@ def _host(url: str, name: str) -> str:
     """Return the host and port of an address; ConfigError if it is none, or holds a password."""
     try:
         parts = urlsplit(url)
-        known = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port)
+        known = (
+            parts.scheme in ("http", "https")
+            and parts.hostname
+            and (parts.port is None or parts.port)
+            and url.isprintable()
+        )
     except ValueError:
         known = False
     problem = "is not an address" if not known else "holds a password" if "@" in parts.netloc else ""

@@ -3,13 +3,13 @@
 # ruff: noqa: S608  what is put into statements are constants of this room; values are bound
 from __future__ import annotations
 
+import json
 import sqlite3
 import zlib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
-from daemon import jsontext
 from daemon.errors import DaemonError
 from daemon.models import Json, Run, Status, Step, StepKind, Taint, Usage
 
@@ -60,9 +60,12 @@ def clean_or_none(text: str | None) -> str | None:
 KEEP_FACT = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 
-def encode(body: Json) -> bytes:
-    """Return a step's body as JSON."""
-    return jsontext.written(body)
+def encode(body: Any) -> bytes:
+    """Return a step's body, or a part of it, as JSON in UTF-8; in ASCII where it holds half a surrogate pair."""
+    try:
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(body, separators=(",", ":")).encode()
 
 
 def deflate(body: bytes) -> bytes:
@@ -79,7 +82,7 @@ def deflate(body: bytes) -> bytes:
 
 def decode(column: bytes) -> Json:
     """Return the body that `deflate(encode(body))` was made of."""
-    body: Json = jsontext.read(zlib.decompress(column) if column[:1] == b"x" else column)
+    body: Json = json.loads(zlib.decompress(column) if column[:1] == b"x" else column)
     return body
 
 

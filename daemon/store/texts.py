@@ -16,6 +16,7 @@ looked at.
 # ruff: noqa: S608  what is put into statements are marks and constants of this room; values are bound
 from __future__ import annotations
 
+import json
 import sqlite3
 import zlib
 from collections.abc import Iterable
@@ -24,7 +25,6 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
-from daemon import jsontext
 from daemon.models import Json, Step, StepKind
 from daemon.store import rows
 from daemon.store.rows import LAST_BEFORE, deflate, stamp
@@ -69,7 +69,7 @@ def encode(step: Step) -> bytes | Parted:
         return rows.encode(body)
     texts: list[Text] = []
     own = {**body, "system": _pieces(system, body, texts)}
-    schemas = jsontext.written(functions)
+    schemas = rows.encode(functions)
     if len(schemas) >= LEAST and (text := _text(schemas)):
         own["functions"] = len(texts)
         texts.append(text)
@@ -176,7 +176,7 @@ class Reading:
             for piece in system
         )
         if isinstance(functions, int):
-            body["functions"] = jsontext.read(self._text(digests[functions]))
+            body["functions"] = json.loads(self._text(digests[functions]))
         return body
 
     def _text(self, digest: bytes) -> bytes:

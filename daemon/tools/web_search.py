@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from daemon import jsontext
 from daemon.errors import ToolFailed
 from daemon.functions import FunctionRegistry
-from daemon.http_body import ACCEPT_ENCODING, BodyDamaged, BodyTooLarge, read_limited
+from daemon.http_body import ACCEPT_ENCODING, BodyDamaged, BodyTooLarge, parse_json, read_limited
+from daemon.http_client import connection_settings
 from daemon.models import Json
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ class _Search:
     async def __call__(self, query: str, limit: int) -> list[Json]:
         import httpx
 
+        settings = await asyncio.to_thread(connection_settings, self._base)
+        headers = {"Accept-Encoding": ACCEPT_ENCODING}
         try:
             async with (
                 asyncio.timeout(TIMEOUT),
-                httpx.AsyncClient(
-                    timeout=TIMEOUT, follow_redirects=False, headers={"Accept-Encoding": ACCEPT_ENCODING}
-                ) as client,
+                httpx.AsyncClient(**settings, timeout=TIMEOUT, follow_redirects=False, headers=headers) as client,
             ):
                 answer = await client.send(self._request(client, query, limit), stream=True)
                 try:
@@ -79,7 +79,7 @@ class _Search:
         if answer.status_code != 200:
             raise ToolFailed(self._refusal(answer), transient=answer.status_code in BUSY)
         try:
-            hits = jsontext.read_foreign(content)["results"]
+            hits = parse_json(content)["results"]
             return [self._hit(hit) for hit in hits[:limit]]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ToolFailed(f"{self.name} answered something that is no list of hits") from None

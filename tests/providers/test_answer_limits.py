@@ -28,8 +28,10 @@ TOO_LARGE = (
     "packed to nothing",
 )
 STREAMED = ("one line", "tiny events", "comments", "chunks", "an error")
-# Not of the agreed form, and found out without reading all of it, or without building it.
-MALFORMED = ("headers", "interim answers", "trailers", "extensions of chunks")
+# What is more than any server has to say around an answer.
+AROUND = ("headers", "trailers")
+# What the libraries pass over without keeping it, and for which the time of a call is the bound.
+PASSED_OVER = ("interim answers", "extensions of chunks")
 
 
 async def failure_of(provider: LLMProvider) -> ProviderError:
@@ -43,7 +45,7 @@ async def failure_of(provider: LLMProvider) -> ProviderError:
 async def test_an_answer_over_its_limit_is_a_named_failure(way: str, kind: str, provider_for: Opener) -> None:
     async with Flood(kind) as flood:
         provider = provider_for(way, flood.url, name="mine", max_answer_mb=1)
-        for attempt in (1, 2):  # the SDKs' requests go another way after the first
+        for attempt in (1, 2):
             error = await failure_of(provider)
             assert type(error) is AnswerTooLarge
             assert str(error).startswith(f"mine ({provider.model_name}): the answer is too large")
@@ -67,13 +69,24 @@ async def test_a_stream_over_its_limit_is_a_named_failure(way: str, kind: str, p
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)
-@pytest.mark.parametrize("kind", MALFORMED)
+@pytest.mark.parametrize("kind", AROUND)
 async def test_what_comes_around_an_answer_has_an_end_too(way: str, kind: str, provider_for: Opener) -> None:
     async with Flood(kind) as flood:
         error = await failure_of(provider_for(way, flood.url, timeout=30))
     assert type(error) is Transport
     assert "no answer within" not in str(error)
     assert flood.sent < SOON
+
+
+@pytest.mark.parametrize("way", TRANSPORTS)
+@pytest.mark.parametrize("kind", PASSED_OVER)
+async def test_an_answer_that_never_comes_is_waited_for_as_long_as_any(
+    way: str, kind: str, provider_for: Opener
+) -> None:
+    async with Flood(kind, most=1_000_000 * MEGABYTE) as flood:
+        error = await failure_of(provider_for(way, flood.url, timeout=0.5))
+    assert type(error) is Transport
+    assert "no answer within 0.5 s" in str(error)
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)

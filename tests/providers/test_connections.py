@@ -78,28 +78,3 @@ async def test_warming_up_twice_at_once_opens_one_client(way: str, provider_for:
         await asyncio.gather(provider.warm(), provider.warm())
         assert vendor.accepted == 0  # nothing is said to the vendor yet
         await provider.chat([user("hi")])
-
-
-async def test_connections_that_nobody_needs_any_more_are_closed_and_the_clock_then_stops() -> None:
-    from daemon.providers.ways import Ways
-
-    async with FakeVendor([]) as vendor:
-        ways = Ways(vendor.url, idle=0.01)
-        async with ways.one(), ways.one(), ways.one():
-            pass
-        assert ways.idle == 3
-        while ways.idle:
-            await asyncio.sleep(0.01)
-        assert not ways.ticking
-        await ways.close()
-
-
-async def test_a_request_that_ends_after_closing_leaves_no_connection() -> None:
-    from daemon.providers.ways import Ways
-
-    async with FakeVendor([]) as vendor:
-        ways = Ways(vendor.url)
-        async with ways.one():
-            await ways.close()
-        assert ways.idle == 0
-        assert not ways.ticking

@@ -1,9 +1,8 @@
-"""What is worked out once for all requests of an SDK's client: everything but their bodies, and what belongs to one."""
+"""What the requests of one provider have in common: everything but their bodies and cookies."""
 
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -46,29 +45,6 @@ async def setting_cookies(*cookies: str) -> AsyncIterator[tuple[str, list[dict[s
         yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", heads
 
 
-@asynccontextmanager
-async def packing() -> AsyncIterator[str]:
-    """Serve answers that are packed with gzip; yield the address."""
-    packed = gzip.compress(_ANSWER.encode())
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while head := (await reader.readuntil(b"\r\n\r\n")).decode().lower():
-                assert "accept-encoding: gzip" in head
-                await reader.readexactly(int(head.partition("content-length: ")[2].split()[0]))
-                lines = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}\r\n\r\n"
-                writer.write(lines.encode() + packed)
-                await writer.drain()
-        except asyncio.IncompleteReadError:
-            pass
-        finally:
-            writer.close()
-
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with listening:
-        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-
-
 @pytest.mark.parametrize("way", TRANSPORTS)
 async def test_every_request_is_like_the_first_but_for_its_body(way: str, provider_for: Opener) -> None:
     async with FakeVendor(["one", "two", "three"]) as vendor:
@@ -85,7 +61,7 @@ async def test_every_request_is_like_the_first_but_for_its_body(way: str, provid
     assert [json.dumps(request.body).count("longer") for request in vendor.requests] == [0, 1, 0]
 
 
-@pytest.mark.parametrize("way", ["openai chat", "claude opus"])
+@pytest.mark.parametrize("way", TRANSPORTS)
 async def test_a_cookie_that_a_gateway_sets_comes_back_with_the_next_request(way: str, provider_for: Opener) -> None:
     async with setting_cookies("door=1; Path=/", "door=2; Path=/", "x=y; Path=/") as (url, heads):
         provider = provider_for(way, url)
@@ -93,12 +69,3 @@ async def test_a_cookie_that_a_gateway_sets_comes_back_with_the_next_request(way
             assert (await provider.chat([user("hi")])).content == "hello"
         await provider.close()
     assert [head.get("cookie") for head in heads] == [None, "door=1", "door=2"]
-
-
-@pytest.mark.parametrize("way", ["openai chat", "claude opus"])
-async def test_packed_answers_are_read_the_first_and_those_after_it(way: str, provider_for: Opener) -> None:
-    async with packing() as url:
-        provider = provider_for(way, url)
-        for _ in range(3):
-            assert (await provider.chat([user("hi")])).content == "hello"
-        await provider.close()

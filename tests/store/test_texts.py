@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,11 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon import jsontext
 from daemon.agent.prompt import SECTIONS
 from daemon.errors import DaemonError, Fenced
 from daemon.models import Json, Run, Status, Step, StepKind
-from daemon.store import forgetting
+from daemon.store import forgetting, rows
 from daemon.store.connection import open_writer
 from daemon.store.database import MIGRATIONS
 from daemon.store.retention import Keep
@@ -60,7 +60,7 @@ async def test_what_runs_are_told_alike_is_kept_once_and_comes_back_to_each(ledg
     assert [await body_of(ledger, first), await body_of(ledger, second)] == [one.body, other.body]
     bodies = [body for (body,) in await asked(ledger, "SELECT body FROM step WHERE kind = 'prompt' ORDER BY run_id")]
     assert references(bodies[0]) == references(bodies[1])
-    whole = len(jsontext.written(other.body))
+    whole = len(rows.encode(other.body))
     assert len(bodies[1]) < whole / 3
 
 
@@ -94,13 +94,13 @@ async def test_what_is_new_each_time_stays_in_its_run(ledger: Ledger) -> None:
 async def test_a_short_prompt_is_written_as_it_is(ledger: Ledger) -> None:
     short = Step(kind=StepKind.PROMPT, iteration=0, body={"system": "Hello", "sections": {"a": 5}, "functions": []})
     run = await lived(ledger, short)
-    assert await asked(ledger, "SELECT body FROM step") == [(jsontext.written(short.body),)]
+    assert await asked(ledger, "SELECT body FROM step") == [(rows.encode(short.body),)]
     assert (await body_of(ledger, run), await texts(ledger)) == (short.body, 0)
 
 
 async def test_steps_that_were_written_before_there_were_texts_are_read(ledger: Ledger) -> None:
     run = await lived(ledger, given := prompt())
-    old = jsontext.written(given.body)
+    old = rows.encode(given.body)
     await ledger.db.write(lambda connection: connection.execute("UPDATE step SET body = ?", (old,)))
     assert await body_of(ledger, run) == given.body
 
@@ -156,7 +156,7 @@ def prompts(draw: st.DrawFn) -> Json:
 def test_any_body_comes_back_as_it_was_handed_in(shelf: sqlite3.Connection, body: Json) -> None:
     encoded = encode(Step(kind=StepKind.PROMPT, iteration=0, body=body))
     found = Reading(shelf)(column_of(shelf, encoded, START, 0))
-    assert found == jsontext.read(jsontext.written(body))
+    assert found == json.loads(rows.encode(body))
     assert list(found) == list(body)
 
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from daemon import jsontext
-from daemon.http_body import ACCEPT_ENCODING, BodyDamaged, BodyTooLarge, read_limited
+from daemon.http_body import ACCEPT_ENCODING, BodyDamaged, BodyTooLarge, parse_json, read_limited
+from daemon.http_client import connection_settings
 from daemon.memory.embedders.base import Embedder, EmbedderFailed
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class OpenAICompatible(Embedder):
             text = content[:1000].decode("utf-8", "replace")
             raise EmbedderFailed(f"{self._url} answered {answer.status_code}: {self._hidden(text[:200])}")
         try:
-            return await asyncio.to_thread(lambda: _vectors(jsontext.read_foreign(content), len(texts)))
+            return await asyncio.to_thread(lambda: _vectors(parse_json(content), len(texts)))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise EmbedderFailed(f"{self._url}: the answer is not of the agreed form ({error})") from error
 
@@ -73,7 +73,7 @@ class OpenAICompatible(Embedder):
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         limits = httpx.Limits(max_connections=4)
-        return httpx.AsyncClient(headers=headers, timeout=_TIMEOUT, limits=limits)
+        return httpx.AsyncClient(**connection_settings(self._url), headers=headers, timeout=_TIMEOUT, limits=limits)
 
     def _hidden(self, text: str) -> str:
         return text.replace(self._key, "[redacted]") if self._key else text

@@ -18,6 +18,7 @@ from urllib.parse import urljoin
 from daemon import __version__
 from daemon.errors import ToolFailed
 from daemon.functions import FunctionRegistry
+from daemon.http_client import trusted_context
 from daemon.models import Json, ToolContext
 from daemon.policy import Policy, Unreadable
 from daemon.policy.web import LOOKING, Method, Target, target
@@ -119,7 +120,7 @@ class Web:
         raise ToolFailed(f"{asked.url} leads on and on: more than {_REDIRECTS} redirects")
 
     async def _ask(self, asked: Target, headers: dict[str, str], body: bytes | None, context: ToolContext) -> Answer:
-        from daemon.tools.http_request.asking import ask, look_up, trusting  # the client is imported when first needed
+        from daemon.tools.http_request.asking import ask, look_up  # the client is imported when first needed
 
         policy = self._policy()
         call = {"url": asked.url, "method": asked.method}
@@ -128,7 +129,7 @@ class Web:
             instead = f"; {verdict.allowed}" if verdict.allowed else ""
             raise ToolFailed(f"not asked, {verdict.rule}: {verdict.reason}{instead}")
         if self._tls is None:
-            self._tls = await asyncio.to_thread(trusting)  # 20 ms, most of them reading certificates
+            self._tls = await asyncio.to_thread(trusted_context)
         return await ask(
             asked,
             headers=headers,

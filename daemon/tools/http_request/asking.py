@@ -45,15 +45,6 @@ async def look_up(host: str, port: int) -> Sequence[Address]:
     return list(dict.fromkeys(ip_address(each[4][0]) for each in found))
 
 
-def trusting() -> ssl.SSLContext:
-    """Return a context that trusts what this system trusts; a slim container has no certificates, so ours as well."""
-    import certifi
-
-    context = ssl.create_default_context()
-    context.load_verify_locations(certifi.where())
-    return context
-
-
 class _Vetted(httpcore.AsyncNetworkBackend):
     """Dials none but addresses that are fit."""
 

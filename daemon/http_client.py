@@ -1,0 +1,56 @@
+"""How clients of httpx and httpx2 connect: one TLS context for the process, and the proxy of the environment."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
+
+# Seconds that an idle connection is kept. Servers close idle ones on their own before long.
+KEEPALIVE = 30.0
+
+
+@cache
+def trusted_context() -> ssl.SSLContext:
+    """Return the TLS context of every client of this process.
+
+    SSL_CERT_FILE or SSL_CERT_DIR name the authorities to trust. Without them they are those of this system and those of
+    certifi, as a slim container has none. To read them takes some 25 ms and 2 MB: call it in a thread. Raises OSError
+    where SSL_CERT_FILE cannot be read.
+    """
+    if file := os.environ.get("SSL_CERT_FILE"):
+        return ssl.create_default_context(cafile=file)
+    if folder := os.environ.get("SSL_CERT_DIR"):
+        return ssl.create_default_context(capath=folder)
+    import certifi
+
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    return context
+
+
+def connection_settings(url: str) -> dict[str, Any]:
+    """Return the arguments of `httpx.AsyncClient` and `httpx2.AsyncClient` that say how to connect to `url`.
+
+    The libraries would read the environment themselves: they load the authorities again for each client, and refuse to
+    work at all where a proxy is named that they cannot speak to, even if `no_proxy` excepts this address. Call it in a
+    thread. Raises OSError.
+    """
+    return {"verify": trusted_context(), "proxy": proxy_for(url), "trust_env": False}
+
+
+def proxy_for(url: str) -> str | None:
+    """Return the proxy that the environment names for an address, None if there is none."""
+    from urllib.request import getproxies, proxy_bypass
+
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # the client will say so
+        return None
+    if proxy_bypass(parts.hostname or "") or proxy_bypass(parts.netloc):  # `no_proxy` may name a port
+        return None
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
