@@ -18,8 +18,20 @@ from daemon.injection.signs import BLOCK, REVIEW, WARN, Family, Hit, hits, load_
 
 # What the tools that ship with us say themselves. All else, those of users and servers too, brings in what is outside.
 _OURS = frozenset(
-    ("memory_store", "memory_recall", "memory_forget", "memory_expand", "skill", "self_info", "config", "routine")
-    + ("sysinfo", "file_list", "finish", "report_items")
+    {
+        "memory_store",
+        "memory_recall",
+        "memory_forget",
+        "memory_expand",
+        "skill",
+        "self_info",
+        "config",
+        "routine",
+        "sysinfo",
+        "file_list",
+        "finish",
+        "report_items",
+    }
 )
 
 
