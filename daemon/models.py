@@ -518,6 +518,7 @@ class Delivery:
     target: str
     """A channel's name (`file`, `log`) or a named target of config.toml."""
     options: Json
+    """What its channel goes by."""
     status: DeliveryStatus
     attempts: int
     next_at: datetime | None
@@ -526,12 +527,13 @@ class Delivery:
     report: Report
     created: datetime | None = None
     """When its run ended: what a limit on retrying counts from."""
+    content: str = "report"
+    """`report`, or which message of the daemon's own it is: `approval.asked`, `incident.opened`."""
 
     @property
     def kind(self) -> str:
         """`report`, `question` (a call of its run has to be approved) or `notice` (a message of the daemon's own)."""
-        notice = self.options.get("notice")
-        return "question" if notice == "approval.asked" else "notice" if notice else "report"
+        return {"report": "report", "approval.asked": "question"}.get(self.content, "notice")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
