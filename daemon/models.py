@@ -333,6 +333,8 @@ class ToolResult:
     """Trying again soon may help; an idempotent tool is then tried again."""
     taint: Taint = Taint.NONE
     """What reading it does to the run."""
+    would: str = ""
+    """What it would have done, in a rehearsal that did not do it."""
 
 
 @dataclass(slots=True)
