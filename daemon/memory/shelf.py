@@ -140,12 +140,14 @@ class Shelf:
         try:
             return await attempt()
         except (StoreDamaged, sqlite3.OperationalError) as error:
-            if self._in_vain or not (isinstance(error, StoreDamaged) or await self._is_index_unusable()):
+            if self._in_vain:
                 raise
-            log.warning("memory.index_damaged", error=str(error))
-        async with self._renewing:
-            if self._renewed == before:
-                await self._renew()
+            async with self._renewing:
+                if self._renewed == before:
+                    if not isinstance(error, StoreDamaged) and not await self._is_index_unusable():
+                        raise
+                    log.warning("memory.index_damaged", error=str(error))
+                    await self._renew()
         try:
             return await attempt()
         except StoreDamaged:
