@@ -52,7 +52,7 @@ class HeldBack(ToolExecutor):
             return ToolResult(ok=False, text=f"[failed] {error}")
         if context.approved:
             what = f"would ask a person first ({context.approved}), then {what.removeprefix('would ')}"
-        return ToolResult(ok=True, text=say("rehearsed", context.language, what=what))
+        return ToolResult(ok=True, text=say("rehearsed", context.language, what=what), would=what)
 
 
 class NobodyNeeded:

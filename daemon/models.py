@@ -333,6 +333,8 @@ class ToolResult:
     """Trying again soon may help; an idempotent tool is then tried again."""
     taint: Taint = Taint.NONE
     """What reading it does to the run."""
+    would: str = ""
+    """What it would have done, in a rehearsal that did not do it."""
 
 
 @dataclass(slots=True)
@@ -518,6 +520,7 @@ class Delivery:
     target: str
     """A channel's name (`file`, `log`) or a named target of config.toml."""
     options: Json
+    """What its channel goes by."""
     status: DeliveryStatus
     attempts: int
     next_at: datetime | None
@@ -526,12 +529,13 @@ class Delivery:
     report: Report
     created: datetime | None = None
     """When its run ended: what a limit on retrying counts from."""
+    content: str = "report"
+    """`report`, or which message of the daemon's own it is: `approval.asked`, `incident.opened`."""
 
     @property
     def kind(self) -> str:
         """`report`, `question` (a call of its run has to be approved) or `notice` (a message of the daemon's own)."""
-        notice = self.options.get("notice")
-        return "question" if notice == "approval.asked" else "notice" if notice else "report"
+        return {"report": "report", "approval.asked": "question"}.get(self.content, "notice")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

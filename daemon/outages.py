@@ -30,7 +30,7 @@ class Outages:
         self._journal, self._zone, self._wake = journal, zone, wake
         self._reasons: dict[str, str] = {}
         self._down: set[str] | None = None
-        """The providers with an open incident; None until the journal was asked."""
+        """The subjects of open incidents; None until the journal was asked."""
         self._errands = Errands("outages", self._settle, retry=_RETRY)
 
     def failed(self, provider: str, reason: str) -> None:
@@ -40,7 +40,7 @@ class Outages:
 
     def answered(self, provider: str) -> None:
         """Take note that a provider has answered a run."""
-        if self._down is None or provider in self._down or provider in self._reasons:
+        if self._down is None or OF + provider in self._down or provider in self._reasons:
             self._reasons.pop(provider, None)
             self._errands.add(provider)
 
@@ -51,15 +51,15 @@ class Outages:
     async def _settle(self, providers: Sequence[str]) -> None:
         if self._down is None:
             known = await self._journal.incidents(limit=1000)
-            self._down = {each.subject.removeprefix(OF) for each in known if each.subject.startswith(OF)}
+            self._down = {each.subject for each in known}
         for name in providers:
             reason = self._reasons.pop(name, None)
             if reason is None:
-                if name in self._down:
+                if OF + name in self._down:
                     await self._journal.well(OF + name, zone=self._zone())
-                    self._down.discard(name)
+                    self._down.discard(OF + name)
                 continue
-            self._down.add(name)
+            self._down.add(OF + name)
             # one cause, however the failures of an outage differ: a timeout now, then a 503
             unheard = await self._journal.trouble(OF + name, reason, cause="does not answer", advice=ADVICE)
             if unheard:

@@ -138,10 +138,16 @@ class Rehearsals:
 def effects_of(steps: Sequence[Step]) -> list[Effect]:
     """Return the calls of a rehearsal that were not done, in order."""
     return [
-        Effect(call=str(step.call_id), tool=step.body["tool"], text=step.body["text"].partition("] ")[2])
+        Effect(call=str(step.call_id), tool=step.body["tool"], text=would)
         for step in steps
-        if step.kind is StepKind.RESULT and step.body["ok"] and step.body["text"].startswith(("[rehearsal", "[演练"))
+        if step.kind is StepKind.RESULT and (would := step.body.get("would") or _would_of_old(step.body))
     ]
+
+
+def _would_of_old(body: Json) -> str:
+    """Return what a call of a rehearsal would have done that an older version recorded in its text only."""
+    is_held = body["ok"] and body["text"].startswith(("[rehearsal: this was not done", "[演练"))
+    return str(body["text"].partition("] ")[2]) if is_held else ""
 
 
 def deliveries_of(run: Run, routine: Routine, zone: str) -> list[str]:

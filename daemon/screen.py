@@ -65,7 +65,8 @@ class Screen:
         found = await self._check(call.name, result.text)
         if isinstance(found, Block):
             if not self._policy().lets_through(call.name, call.arguments, routine=self._run.routine):
-                return replace(result, text=await self._withhold(key, call, result, found), value=None, taint=taint)
+                withheld = await self._withhold(key, call, result, found)
+                return replace(result, text=withheld, value=None, would="", taint=taint)
             found = Review(found.reason, found.excerpt)
         if isinstance(found, Review):
             log.warning("injection.suspected", tool=call.name, call=key, reason=found.reason)

@@ -161,6 +161,8 @@ def test_a_wheel_brings_the_shipped_files_and_they_are_found_there(tmp_path: Pat
         names = opened.namelist()
         opened.extractall(tmp_path / "site")
     assert {f"daemon/_shipped/{name}" for name in (*FILES, UNIT, "systemd/agentd.service")} <= set(names)
+    data = (path for pattern in ("*.toml", "*.sql") for path in (ROOT / "daemon").rglob(pattern))
+    assert {str(path.relative_to(ROOT)) for path in data} <= set(names)
     assert not [name for name in names if name.startswith(("tests/", ".ci/"))]
     code = "from daemon.shipped import shipped; print(shipped())"
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}

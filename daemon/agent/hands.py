@@ -303,8 +303,9 @@ class Hands:
         text = self.redact(result.text)
         same = result.value is result.text  # as of every tool that returns a text
         value = text if same else cleaned(result.value, self.redact)
-        if text is not result.text or value is not result.value:
-            result = replace(result, text=text, value=value)
+        would = self.redact(result.would)
+        if text is not result.text or value is not result.value or would is not result.would:
+            result = replace(result, text=text, value=value, would=would)
         result = await self.screen.look(plan.key, plan.call, result)
         if plan.note:
             result = replace(result, text=f"{plan.note}\n{result.text}")

@@ -276,6 +276,8 @@ def result_step(
         body["taint"] = result.taint.value
     if call.name == "subagent" and isinstance(result.value, dict):
         body["spent"] = result.value["tokens"]
+    if result.would:
+        body["would"] = result.would
     if sandbox:
         body["sandbox"] = sandbox
     if iteration == 0 and result.value is not None:

@@ -26,8 +26,7 @@ from daemon.approvals.request import in_words
 from daemon.definitions import Items, Table, display, load_toml
 from daemon.errors import ConfigError, DaemonError, Fault, NotFound, Refused
 from daemon.models import Approval, Json
-from daemon.policy.language import RUN_ANYTHING
-from daemon.policy.lexer import listed
+from daemon.policy.tables import word_list
 
 log = structlog.get_logger()
 
@@ -37,11 +36,6 @@ _HEAD = """\
 # routine, as long as the run has read nothing of strangers. `agentctl approvals --revoke ID` takes one out again.
 
 """
-# Programs that run what files tell them to: whoever changes the file changes what was allowed.
-_OBEY_FILES = listed("""
-    npm npx yarn pnpm cargo go pip pip3 pipx uv poetry docker podman kubectl ansible ansible-playbook terraform cmake
-    ninja meson gradle mvn ant rake just task java dotnet Rscript julia swift tmux screen entr git-shell rsync scp
-    """)
 # Tools whose calls are programs or change what agentd itself is.
 _NEVER = ("script", "routine", "config", "subagent")
 
@@ -216,11 +210,11 @@ def _unfit(asked: Approval) -> str:
             name = str(command["argv"][0]).rpartition("/")[2]
             if command["program"] is None:
                 return f"{name} is not installed, and whatever comes by that name would be allowed"
-            if name in RUN_ANYTHING or name in _OBEY_FILES or _versioned(name):
+            if name in word_list("programs", "run_anything") | word_list("programs", "obey_files") or _versioned(name):
                 return f"{name} runs whatever it is told to"
     return ""
 
 
 def _versioned(name: str) -> bool:
     """Tell whether a program is an interpreter by a name with its version: `python3.11`, `perl5.36`."""
-    return name.rstrip("0123456789.") in RUN_ANYTHING
+    return name.rstrip("0123456789.") in word_list("programs", "run_anything")

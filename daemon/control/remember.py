@@ -185,10 +185,10 @@ def forget(call: Call) -> int:
 
 
 def _amount(told: Mapping[str, Any]) -> str:
-    parts = [counted(len(told["items"]), "item"), counted(len(told["runs"]), "run")]
+    parts = [counted(len(told[name]), word) for name, word in (("items", "item"), ("runs", "run")) if told[name]]
     if told["quotes"]:
         parts.append(f"quotes in {counted(len(told['quotes']), 'run')}")
-    return ", ".join(part for part in parts if not part.startswith("0 "))
+    return ", ".join(parts)
 
 
 def _show_doomed(call: Call, told: Mapping[str, Any]) -> None:

@@ -79,9 +79,8 @@ def check_sandbox(found: Confinement) -> Iterator[Check]:
     for probe in sandbox.probes:
         passed = "PASS" if probe.held else f"FAIL: {probe.found}"
         yield Check(name=f"  {probe.name}", state="ok" if probe.held else "fail", found=passed)
-    for line in sandbox.missing if sandbox.confines else ():
-        rung, _, why = line.partition(": ")
-        yield Check(name=f"  {rung}", state="warn", found=why, fix=_fix(found))
+    for better in sandbox.unusable if sandbox.confines else ():
+        yield Check(name=f"  {better.level}", state="warn", found=better.why, fix=_fix(found))
     if sandbox.user:
         text = f"this daemon is root's; programs of tools run as user {sandbox.user.uid}"
         if found.blocked:
@@ -95,7 +94,7 @@ def check_sandbox(found: Confinement) -> Iterator[Check]:
 
 def _fix(found: Confinement) -> str:
     lines = list(found.sandbox.missing)
-    if any("bubblewrap: is not installed" in line for line in lines):
+    if any(each.level == "bubblewrap" and not each.is_installed for each in found.sandbox.unusable):
         lines.append("apt-get install bubblewrap, or your system's package of that name")
     elif found.fix:
         lines.append(f"{found.fix} lets bubblewrap make namespaces")

@@ -6,21 +6,33 @@ Signs add up within a window, each kind once, so that a long page is not condemn
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar, TypeAlias
 
-from daemon.injection import chinese, others, plain
-from daemon.injection.english import ENGLISH
+from daemon.injection import plain
 from daemon.injection.marks import marked
 from daemon.injection.readings import Reading, readings
-from daemon.injection.signs import BLOCK, REVIEW, WARN, Family, found, words
+from daemon.injection.signs import BLOCK, REVIEW, WARN, Family, Hit, hits, load_rules
 
 # What the tools that ship with us say themselves. All else, those of users and servers too, brings in what is outside.
-_OURS = words("""
-    memory_store memory_recall memory_forget memory_expand skill self_info config routine sysinfo file_list finish
-    report_items
-    """)
+_OURS = frozenset(
+    {
+        "memory_store",
+        "memory_recall",
+        "memory_forget",
+        "memory_expand",
+        "skill",
+        "self_info",
+        "config",
+        "routine",
+        "sysinfo",
+        "file_list",
+        "finish",
+        "report_items",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +117,19 @@ _DISGUISED = 4  # points: nobody disguises what is harmless
 
 def _judged(reading: Reading, *, beyond: int) -> tuple[int, Finding]:
     """Return the points of the worst window of a reading, and what they mean; `beyond` were found without it."""
-    prose, hits = _hits(reading)
-    if not hits:
+    prose, found = hits_in(reading)
+    if not found:
         return 0, Pass()
-    hits = _thinned(sorted(hits))
+    found = _thinned(sorted(found))
     worst, names, at = 0, [""], 0
-    for first, (begin, _, _) in enumerate(hits):
+    for first, start in enumerate(found):
         best: dict[str, int] = {}
-        for place, name, points in hits[first:]:
-            if place - begin > _WINDOW:
+        for hit in found[first:]:
+            if hit.place - start.place > _WINDOW:
                 break
-            best[name] = max(best.get(name, 0), points)
+            best[hit.sign] = max(best.get(hit.sign, 0), hit.points)
         if sum(best.values()) > worst:
-            worst, names, at = sum(best.values()), sorted(best, key=lambda name: -best[name]), begin
+            worst, names, at = sum(best.values()), sorted(best, key=lambda name: -best[name]), start.place
     if reading.how and worst >= max(WARN, beyond + 1):
         worst += _DISGUISED
     kind = Block if worst >= BLOCK else Review if worst >= REVIEW else Warn if worst >= WARN else Pass
@@ -127,39 +139,72 @@ def _judged(reading: Reading, *, beyond: int) -> tuple[int, Finding]:
     return worst, kind(", ".join(names) + how, prose[max(0, at - 20) : at + 200].strip())
 
 
-def _thinned(hits: list[tuple[int, str, int]]) -> list[tuple[int, str, int]]:
+def _thinned(found: Sequence[Hit]) -> list[Hit]:
     """Leave out what says the same a few words on; a text of nothing else would take long to judge."""
-    kept: list[tuple[int, str, int]] = []
+    thinned: list[Hit] = []
     last: dict[tuple[str, int], int] = {}
-    for place, name, points in hits:
-        if place - last.get((name, points), -_NEAR) >= _NEAR:
-            kept.append((place, name, points))
-            last[name, points] = place
-    return kept
+    for hit in found:
+        if hit.place - last.get((hit.sign, hit.points), -_NEAR) >= _NEAR:
+            thinned.append(hit)
+            last[hit.sign, hit.points] = hit.place
+    return thinned
 
 
-def _hits(reading: Reading) -> tuple[str, list[tuple[int, str, int]]]:
-    """Return a reading as prose, if any sign could stand in it, and where signs do: place, name, points."""
+def hits_in(reading: Reading) -> tuple[str, list[Hit]]:
+    """Return a reading as prose, if any sign could stand in it, and where rules match."""
     text = reading.text
     words = frozenset(plain.words_of(text)) if reading.words is None else reading.words
     framed = marked(text, words)
     bare = plain.unquoted(framed)
     if framed is not text or "'" in text:
         words = frozenset(plain.words_of(bare))
-    latin = _LATIN.possible(words)
-    if not latin and not others.may_stand_in(bare):
+    possible = _by_words().possible(words)
+    if not possible and not _may_hold_pieces(bare):
         return "", []  # as of most texts
     prose = plain.prose_of(framed)
-    hits = list(found(latin, prose, words))
-    if others.may_stand_in(prose):
-        pieces = others.pieces(prose)
-        hits += found(others.VERB_LAST.possible(pieces), prose, pieces)
+    found = list(hits(possible, prose, words))
+    if _may_hold_pieces(prose):
+        for view in (prose, framed):  # prose has no vowel signs of Thai and Hindi
+            pieces = _by_pieces().pieces_in(view)
+            if in_pieces := list(hits(_by_pieces().possible(pieces), view, pieces)):
+                found += in_pieces
+                break
     if not prose.isascii() and _CHINESE.search(plain.foreign(prose)):
-        simplified = chinese.simplified(framed)
-        pieces = chinese.pieces(simplified)
-        hits += found(chinese.CHINESE.possible(pieces), simplified, pieces)
-    return prose, hits
+        simplified = framed.translate(_simplified())
+        pieces = _chinese().pieces_in(simplified)
+        found += hits(_chinese().possible(pieces), simplified, pieces)
+    return prose, found
 
 
-_LATIN = Family((*ENGLISH, *others.VERB_FIRST))
+def rules_in(text: str) -> set[str]:
+    """Return the ids of the rules that match a text as it stands, each disguise taken off."""
+    return {hit.rule for reading in readings(text) for hit in hits_in(reading)[1]}
+
+
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
+
+
+def _may_hold_pieces(text: str) -> bool:
+    """Tell whether a text may be in one of the languages of pieces.toml: only Turkish is written in ASCII."""
+    return not text.isascii() or "talimat" in text
+
+
+@cache
+def _by_words() -> Family:
+    return Family((*load_rules("en").rules, *load_rules("others").rules))
+
+
+@cache
+def _by_pieces() -> Family:
+    return Family(load_rules("pieces").rules)
+
+
+@cache
+def _chinese() -> Family:
+    return Family(load_rules("zh").rules)
+
+
+@cache
+def _simplified() -> dict[int, int]:
+    characters = load_rules("zh").characters
+    return str.maketrans(characters["traditional"], characters["simplified"])

@@ -13,8 +13,7 @@ from functools import cache
 from itertools import filterfalse
 
 from daemon.injection import plain
-from daemon.injection.overrides import BEFORE, FILLERS, IGNORING, LESS, OURS, UNDOING, YOURS
-from daemon.injection.signs import words
+from daemon.injection.signs import load_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +27,9 @@ class Reading:
     """Its words, where they are known already."""
 
 
-# The words that no such order can do without. Long enough not to turn up by chance in another writing.
-_VOCABULARY = words("""
-    ignore disregard forget override bypass instructions instruction previous prompt prompts directives guidelines
-    system prior unrestricted reveal password developer commands restrictions assistant everything above earlier rules
-    forward orders constraints programming abandon discard neglect pretend unfiltered guidance directions conversation
-    obeying longer supersede attention immediately guardrails authorized required safety
-    """)
-_LONG = frozenset(word for word in _VOCABULARY if len(word) >= 6)
+@cache
+def _words(name: str) -> frozenset[str]:
+    return load_rules("en").words[name]
 
 
 def readings(text: str) -> Iterator[Reading]:
@@ -63,7 +57,7 @@ def _rewritten(text: str, pieces: Sequence[str], present: Set[str]) -> Iterator[
     yield from _in_digits(text, present)
     if misspelt := _misspellings().keys() & present:
         yield Reading(_exchanged(text, {word: _misspellings()[word] for word in misspelt}), "misspelt")
-    if (bare := plain.untagged(text)) is not text and len(_VOCABULARY.intersection(plain.words_of(bare))) >= 2:
+    if (bare := plain.untagged(text)) is not text and len(_words("VOCABULARY").intersection(plain.words_of(bare))) >= 2:
         yield Reading(bare)
     if apart := _apart("".join(pieces), present):
         yield Reading(apart, "with blanks out of place")
@@ -81,16 +75,11 @@ def _apart(spelt: str, present: Set[str]) -> str:
 _NOUNS = ("instructions", "systemprompt", "directives", "guidelines", "guidance", "restrictions", "programming")
 
 
-_SMALL = words("""
-    you were told are no longer not do never been have void apply valid me said anything what act as following will
-    should must said so far new act with by null cancelled received them who is in on pay mind
-    """)
-
-
 @cache
 def _known() -> re.Pattern[str]:
-    every = OURS | LESS | BEFORE | YOURS | FILLERS | IGNORING | UNDOING | _VOCABULARY | _SMALL
-    return re.compile("|".join(sorted((word for word in every if len(word) > 1), key=len, reverse=True)))
+    names = ("OURS", "LESS", "BEFORE", "YOURS", "FILLERS", "IGNORING", "UNDOING", "VOCABULARY", "SMALL")
+    words = {word for name in names for word in _words(name) if len(word) > 1}
+    return re.compile("|".join(sorted(words, key=len, reverse=True)))
 
 
 def _exchanged(text: str, meant: Mapping[str, str]) -> str:
@@ -116,20 +105,21 @@ def _from_cipher(text: str, coded: Set[str]) -> Iterator[Reading]:
 @cache
 def _ciphered() -> Mapping[str, str]:
     """Return our vocabulary in every simple cipher, each word with the way back."""
-    rotated = {plain.rotated(word, by): str(26 - by) for word in _LONG for by in range(1, 26)}
-    return rotated | {plain.mirrored(word): "mirrored" for word in _LONG} | {word[::-1]: "reversed" for word in _LONG}
+    words = [word for word in _words("VOCABULARY") if len(word) >= 6]
+    rotated = {plain.rotated(word, by): str(26 - by) for word in words for by in range(1, 26)}
+    return rotated | {plain.mirrored(word): "mirrored" for word in words} | {word[::-1]: "reversed" for word in words}
 
 
 def _in_digits(text: str, present: Set[str]) -> Iterator[Reading]:
     odd = {word for word in filterfalse(str.isalpha, present) if not word.isdecimal()}
     if "@" in text or "$" in text or ("!" in text and _INNER.search(text)):
         odd |= {piece.strip(".,:;?\"'()").rstrip("!") for piece in text.split() if not _SIGNS.isdisjoint(piece)}
-    if _VOCABULARY.isdisjoint(plain.unleeted_at_once(odd)):
+    if _words("VOCABULARY").isdisjoint(plain.unleeted_at_once(odd)):
         return
     read = {word: plain.unleeted(word) for word in odd}
     for at in range(2):
         meant = {word: either[at] for word, either in read.items() if either}
-        if not _VOCABULARY.isdisjoint(meant.values()):
+        if not _words("VOCABULARY").isdisjoint(meant.values()):
             yield Reading(_exchanged(text, meant), "in digits for letters")
 
 
@@ -142,21 +132,10 @@ def _misspellings() -> Mapping[str, str]:
     """Return every word of ours with one slip of the pen, each with the word that was meant."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     made: dict[str, str] = {}
-    for word in sorted(_OFTEN_MISSPELT):
+    for word in sorted(_words("OFTEN_MISSPELT")):
         cuts = [(word[:at], word[at:]) for at in range(1, len(word) + 1)]
         slips = {a + b[1:] for a, b in cuts if b} | {a + b[1] + b[0] + b[2:] for a, b in cuts if len(b) > 1}
         slips |= {a + letter + b[1:] for a, b in cuts if b for letter in letters}
         slips |= {a + letter + b for a, b in cuts for letter in letters}
-        made |= dict.fromkeys(slips - _INFLECTED - _VOCABULARY, word)
+        made |= dict.fromkeys(slips - _words("INFLECTED") - _words("VOCABULARY"), word)
     return made
-
-
-# Words of their own, one letter away from ours.
-_INFLECTED = words("""
-    ignored ignores ignorer forgets forgot forged forge overrides overrode bypassed bypasses revealed reveals directive
-    guideline restriction restricted prompted prompter promptly constraint constrains constrained guardrail revel
-    """)
-_OFTEN_MISSPELT = words("""
-    ignore disregard forget override bypass instructions instruction previous prompts directives guidelines unrestricted
-    reveal restrictions everything constraints guardrails programming
-    """)

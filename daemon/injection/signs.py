@@ -1,66 +1,279 @@
-"""A sign is one way to give orders to an agent: how it is worded, and how many points it is worth.
+"""Find signs of orders to an agent by the rules in rules/*.toml.
 
-Ten points are an order by themselves, three are worth a line in a log. A sign is looked for only around its anchors,
-the rarest words in it: most texts hold none of them and are done at once, and no pattern ever runs over a whole page.
+Ten points are an order by themselves, three are worth a line in a log. A rule is tried only around its anchors, the
+rarest words in it: most texts hold none of them and are done at once, and no pattern ever runs over a whole page. A
+pattern is compiled when it is tried for the first time.
+
+A file of rules holds:
+
+    [words]     lists of words; <NAME> puts one into another list, or as alternatives into a pattern, where _ is a blank
+    [parts]     pieces of patterns; <NAME> puts one into a pattern
+    [[rule]]    one way to give orders:
+      id        its name in this file
+      like      the id of an earlier rule, whose fields and facts hold unless they are given
+      sign      what it is a sign of; in a window of text the best rule of each sign counts
+      anchors   one of these words must occur; the pattern is tried around each, from `back` to `ahead` characters
+      besides   one of these words must occur anywhere, too
+      pattern   a regular expression; line breaks and what follows them are left out, ~ is a blank
+      points    how much a match is worth, or `weights`: rows of points and conditions ("fact" or "not fact") of which
+                the first counts whose conditions hold; none: 0. `at_most` lowers that in the same way
+      facts     each a search, or a list of which one is enough, in the match itself, one `group` of it, so many
+                characters `before`, `after` or `around` it, or in the `clause` before it. In a file with the words
+                NEGATING, PERMITTING, TELLING and ORDERING the facts "negated", "report" and "order" are known, too
+      words     and `parts`: as above, for this rule only
+      hit       a text that it finds, and `miss`: one that it does not
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
 
 BLOCK, REVIEW, WARN = 10, 6, 3
 
+_REFERENCE = re.compile(r"<([A-Z_]+)>")
 
-@dataclass(frozen=True, slots=True)
-class Sign:
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The lists of words and the pieces of patterns of one file."""
+
+    words: Mapping[str, str]
+    parts: Mapping[str, str]
+
+    def listed(self, text: str) -> list[str]:
+        """Return the words of a text, with each <NAME> put in."""
+        return _REFERENCE.sub(lambda match: " ".join(self.listed(self.words[match[1]])), text).split()
+
+    def filled(self, pattern: str) -> str:
+        """Return a pattern with each <NAME> put in: alternatives, or a piece."""
+        return _REFERENCE.sub(lambda match: self._piece(match[1]), pattern)
+
+    def _piece(self, name: str) -> str:
+        if name in self.words:
+            return f"(?:{'|'.join(self.listed(self.words[name]))})".replace("_", " ")
+        return self.filled(on_one_line(self.parts[name]))
+
+
+def on_one_line(pattern: str) -> str:
+    """Return a pattern that is written over several lines as one; `~` stands for a blank."""
+    return re.sub(r"\n\s*", "", pattern.strip("\n")).replace("~", " ")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """Something that may hold of a match: a pattern that occurs in it or around it."""
+
+    search: str
+    group: str = ""
+    before: int | None = None
+    """Characters."""
+    after: int | None = None
+    around: Sequence[int] = ()
+    """Characters before and after it, itself included."""
+    clause: bool = False
+    """The last words before it, back to the beginning of their sentence."""
+    without: str = ""
+    """A word that is left out of the text first."""
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(self.search)
+
+    def holds(self, match: re.Match[str]) -> bool:
+        text, begin, end = match.string, match.start(), match.end()
+        if self.group:
+            text = match[self.group] or ""
+        elif self.before is not None:
+            text = text[max(0, begin - self.before) : begin]
+        elif self.after is not None:
+            text = text[end : end + self.after]
+        elif self.around:
+            text = text[max(0, begin - self.around[0]) : end + self.around[1]]
+        elif self.clause:
+            text = " ".join(clause_before(match))
+        else:
+            text = match[0]
+        return self._pattern.search(text.replace(self.without, "") if self.without else text) is not None
+
+
+def clause_before(match: re.Match[str], reach: int = 60) -> list[str]:
+    """Return the last words before a match, back to the beginning of their sentence."""
+    words: list[str] = []
+    for word in re.findall(r"[^\W_]+[.!?:;]?", match.string[max(0, match.start() - reach) : match.start()])[-7:]:
+        words = [] if word[-1] in ".!?:;" else [*words, word]
+    return words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speech:
+    """The words that tell an order from a report about one."""
+
+    ordering: Set[str]
+    telling: Set[str]
+    permitting: Set[str]
+    """A verb that follows one of these, or a noun of orders, only tells of it."""
+    negating: Set[str]
+
+    def of(self, match: re.Match[str]) -> str:
+        """Tell how an order stands: `order`, `report` (somebody tells of it) or `negated`."""
+        words = clause_before(match)
+        if words and words[-1] in self.negating:
+            return "negated"
+        if words and words[-1] in self.permitting:
+            return "report"
+        if not self.telling.isdisjoint(words[-3:]) and self.ordering.isdisjoint(words):
+            return "report"
+        return "order"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
     """One way to give orders."""
 
-    name: str
-    points: int
-    pattern: re.Pattern[str]
+    id: str
+    sign: str
     anchors: frozenset[str]
-    """One of these words must occur; the pattern is tried around each."""
+    source: str
+    """Of its pattern."""
+    hit: str
+    miss: str
     besides: frozenset[str] = frozenset()
-    """One of these must occur anywhere, too."""
-    weigh: Callable[[re.Match[str]], int] | None = None
-    """Says how many points this place is worth, where that depends."""
     back: int = 90
     ahead: int = 160
+    weights: Sequence[Sequence[Any]] = ()
+    at_most: Sequence[Sequence[Any]] = ()
+    facts: Mapping[str, Sequence[Fact]] = field(default_factory=dict)
+    speech: Speech | None = None
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        return re.compile(self.source)
 
     def worth(self, match: re.Match[str]) -> int:
-        return self.points if self.weigh is None else self.weigh(match)
+        """Return the points of one place."""
+        points = self._first(self.weights, match, default=0)
+        return min(points, self._first(self.at_most, match, default=points))
+
+    def _first(self, rows: Sequence[Sequence[Any]], match: re.Match[str], default: int) -> int:
+        for points, *conditions in rows:
+            if all(self._holds(condition, match) for condition in conditions):
+                return int(points)
+        return default
+
+    def _holds(self, condition: str, match: re.Match[str]) -> bool:
+        fact = condition.removeprefix("not ")
+        if fact in self.facts:
+            holds = any(alternative.holds(match) for alternative in self.facts[fact])
+        else:
+            assert self.speech is not None  # noqa: S101  a test reads every condition
+            holds = self.speech.of(match) == fact
+        return holds == (fact == condition)
+
+
+@dataclass(frozen=True)
+class RuleFile:
+    """One file of rules."""
+
+    words: Mapping[str, frozenset[str]]
+    rules: tuple[Rule, ...]
+    characters: Mapping[str, str]
+
+
+@cache
+def load_rules(name: str) -> RuleFile:
+    """Return the rules of one file."""
+    data = read_rules(name)
+    words, parts = data.get("words", {}), data.get("parts", {})
+    vocabulary = Vocabulary(words, parts)
+    lists = {name: frozenset(vocabulary.listed(text)) for name, text in words.items()}
+    speech = None
+    if "NEGATING" in lists:
+        speech = Speech(
+            ordering=lists["ORDERING"],
+            telling=lists["TELLING"],
+            permitting=lists["PERMITTING"] | lists["OURS"],
+            negating=lists["NEGATING"],
+        )
+    rows: dict[str, dict[str, Any]] = {}
+    rules: list[Rule] = []
+    for row in data["rule"]:
+        base = rows[row["like"]] if "like" in row else {}
+        fields = rows[row["id"]] = {**base, **row, "facts": {**base.get("facts", {}), **row.get("facts", {})}}
+        own = Vocabulary({**words, **fields.get("words", {})}, {**parts, **fields.get("parts", {})})
+        rules.append(_rule(fields, own, speech))
+    return RuleFile(lists, tuple(rules), data.get("characters", {}))
+
+
+def read_rules(name: str) -> dict[str, Any]:
+    """Return one file of rules as it is written."""
+    with Path(__file__).with_name("rules").joinpath(f"{name}.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+def _rule(row: Mapping[str, Any], vocabulary: Vocabulary, speech: Speech | None) -> Rule:
+    fields = {name: value for name, value in row.items() if name not in ("like", "words", "parts", "pattern", "points")}
+    fields["anchors"] = frozenset(vocabulary.listed(row["anchors"]))
+    fields["besides"] = frozenset(vocabulary.listed(row.get("besides", "")))
+    if "points" in row:
+        fields["weights"] = [[row["points"]]]
+    facts: dict[str, list[Fact]] = {}
+    for name, value in row["facts"].items():
+        alternatives = value if isinstance(value, list) else [value]
+        facts[name] = [Fact(**{**each, "search": vocabulary.filled(each["search"])}) for each in alternatives]
+    return Rule(
+        **{**fields, "facts": facts, "speech": speech, "source": vocabulary.filled(on_one_line(row["pattern"]))}
+    )
+
+
+class Hit(NamedTuple):
+    """Where a rule matches, and how much that is worth."""
+
+    place: int
+    sign: str
+    points: int
+    rule: str
 
 
 class Family:
-    """Signs that are looked for together: by the words of a text it is known which of them cannot stand in it."""
+    """Rules that are looked for together: by the words of a text it is known which of them cannot stand in it."""
 
-    def __init__(self, signs: Sequence[Sign]) -> None:
-        self._signs = signs
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
         self._by_anchor: dict[str, list[int]] = {}
-        for place, sign in enumerate(signs):
-            for anchor in sign.anchors:
+        for place, rule in enumerate(rules):
+            for anchor in rule.anchors:
                 self._by_anchor.setdefault(anchor, []).append(place)
         self._anchors = frozenset(self._by_anchor)
+        self.pieces = frozenset(piece for rule in rules for piece in rule.anchors | rule.besides)
 
-    def possible(self, words: Set[str]) -> list[Sign]:
-        """Return the signs that may stand in a text that holds these words."""
-        if not (held := self._anchors & words):
+    def possible(self, words: Set[str]) -> list[Rule]:
+        """Return the rules that may match in a text that holds these words."""
+        if not (anchors := self._anchors & words):
             return []
-        places = sorted({place for anchor in held for place in self._by_anchor[anchor]})
-        signs = [self._signs[place] for place in places]
-        return [sign for sign in signs if not sign.besides or not sign.besides.isdisjoint(words)]
+        places = sorted({place for anchor in anchors for place in self._by_anchor[anchor]})
+        rules = [self._rules[place] for place in places]
+        return [rule for rule in rules if not rule.besides or not rule.besides.isdisjoint(words)]
+
+    def pieces_in(self, text: str) -> frozenset[str]:
+        """Return which of the anchors occur in a text whose words no blanks tell apart."""
+        characters = frozenset(text)
+        return frozenset(p for p in self.pieces if p[0] in characters and p[-1] in characters and p in text)
 
 
-def found(signs: Iterable[Sign], text: str, words: Set[str]) -> Iterator[tuple[int, str, int]]:
-    """Yield where signs stand in a text that holds these words: place, name, points."""
+def hits(rules: Iterable[Rule], text: str, words: Set[str]) -> Iterator[Hit]:
+    """Yield where rules match in a text that holds these words."""
     places = Places(text)
-    for sign in signs:
-        for begin, end in places.around(sign.anchors & words, sign.back, sign.ahead):
-            for match in sign.pattern.finditer(text, begin, end):
-                if points := sign.worth(match):
-                    yield match.start(), sign.name, points
+    for rule in rules:
+        for begin, end in places.around(rule.anchors & words, rule.back, rule.ahead):
+            for match in rule.pattern.finditer(text, begin, end):
+                if points := rule.worth(match):
+                    yield Hit(match.start(), rule.sign, points, rule.id)
 
 
 class Places:
@@ -90,30 +303,3 @@ class Places:
                 places.append(at)
                 at = self._text.find(word, at + len(word))
         return places
-
-
-def one(text: str) -> str:
-    """Return a group of alternatives, one per blank; `_` stands for a blank within one."""
-    return f"(?:{'|'.join(text.split())})".replace("_", " ")
-
-
-def joined(text: str) -> str:
-    """Return a pattern written over several lines as one; `~` stands for a blank."""
-    return re.sub(r"\n\s*", "", text.strip()).replace("~", " ")
-
-
-def phrase(text: str, **parts: str) -> re.Pattern[str]:
-    """Return a pattern that is written over several lines, with each <PART> put in."""
-    return re.compile(re.sub(r"<([A-Z]+)>", lambda match: parts[match[1]], joined(text)))
-
-
-def words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-def clause_before(match: re.Match[str], reach: int = 60) -> list[str]:
-    """Return the last words before a match, back to the beginning of their sentence."""
-    here: list[str] = []
-    for word in re.findall(r"[^\W_]+[.!?:;]?", match.string[max(0, match.start() - reach) : match.start()])[-7:]:
-        here = [] if word[-1] in ".!?:;" else [*here, word]
-    return here

@@ -10,7 +10,7 @@ from typing import TypeVar
 import structlog
 
 from daemon.errors import StoreDamaged
-from daemon.memory import index
+from daemon.memory import fulltext, index
 from daemon.store.database import Database, Work
 
 log = structlog.get_logger()
@@ -140,23 +140,29 @@ class Shelf:
         try:
             return await attempt()
         except (StoreDamaged, sqlite3.OperationalError) as error:
-            if self._in_vain or not _may_be_the_index(error):
+            if self._in_vain:
                 raise
-            log.warning("memory.index_damaged", error=str(error))
-        async with self._renewing:
-            if self._renewed == before:
-                await self._renew()
+            async with self._renewing:
+                if self._renewed == before:
+                    if not isinstance(error, StoreDamaged) and not await self._is_index_unusable():
+                        raise
+                    log.warning("memory.index_damaged", error=str(error))
+                    await self._renew()
         try:
             return await attempt()
         except StoreDamaged:
             self._in_vain = True
             raise
 
+    async def _is_index_unusable(self) -> bool:
+        """Tell whether the index cannot even be asked for one word."""
+        try:
+            await self._db.read(lambda connection: fulltext.of(connection).holds(connection, 0, ["a"]))
+        except (StoreDamaged, sqlite3.OperationalError):
+            return True
+        return False
+
 
 def _is_small(connection: sqlite3.Connection) -> bool:
     (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM memory_segment").fetchone()
     return int(last) <= _SMALL
-
-
-def _may_be_the_index(error: Exception) -> bool:
-    return isinstance(error, StoreDamaged) or "memory_fts" in str(error)

@@ -19,78 +19,8 @@ from typing import Any
 
 from daemon.policy.grammars import Grammar
 from daemon.policy.lexer import Unreadable, Word
-from daemon.policy.options import Parsed, Program, Usage, synopses, table
-
-# Sub-commands and their options. Which operands are paths is seen to below, since a revision may look like one. Not
-# --text: files that are not to be shown are declared binary, too (tools/repository.py).
-_TABLE = """
-git status     TEXT*
-               -sbz -u?WORD --short --branch --show-stash --porcelain[=WORD] --long --null --untracked-files[=WORD]
-               --ignored[=WORD] --column[=WORD] --no-column --ahead-behind --no-ahead-behind --renames --no-renames
-               --find-renames[=NUM]
-git log        TEXT*
-               COMMITS PRETTY CHANGES -t -c
-git diff       TEXT*
-               CHANGES --cached --staged --merge-base -0123 --base --ours --theirs
-git show       TEXT*
-               COMMITS PRETTY CHANGES -t -c
-git shortlog   TEXT*
-               COMMITS -nsec -w?WORD --summary --numbered --email --group=TEXT --format=LOG
-git rev-list   TEXT*
-               COMMITS PRETTY --count --objects --disk-usage[=WORD] --timestamp --quiet
-git rev-parse  TEXT*
-               -q --short[=NUM] --abbrev-ref[=WORD] --verify --quiet --symbolic --symbolic-full-name --show-toplevel
-               --show-prefix --show-cdup --is-inside-work-tree --is-inside-git-dir --is-bare-repository --all
-               --is-shallow-repository --branches[=TEXT] --tags[=TEXT] --remotes[=TEXT] --since=DATE --until=DATE
-git describe   TEXT*
-               --tags --all --always --long --contains --exact-match --first-parent --dirty[=TEXT] --abbrev=NUM
-               --candidates=NUM --match=TEXT --exclude=TEXT
-git ls-files   TEXT*
-               -cdmosuktvz --cached --deleted --modified --others --ignored --stage --unmerged --killed --directory
-               --no-empty-directory --exclude-standard --error-unmatch --full-name --abbrev[=NUM] --eol --deduplicate
-git blame      TEXT+
-               -bltfnsewp -L:TEXT -M?NUM -C?NUM --root --show-stats --show-name --show-number --show-email
-               --porcelain --line-porcelain --since=DATE --date=TEXT --abbrev=NUM --minimal --first-parent
-               --color-lines --color-by-age
-git branch     TEXT*
-               REFS -r --all --remotes --show-current --verbose --abbrev=NUM --no-abbrev
-git tag        TEXT*
-               REFS -n?NUM
-git remote
-               -v --verbose
-git stash      TEXT
-               -n:NUM -NUM --oneline --format=LOG --pretty[=LOG] --date=TEXT --max-count=NUM
-"""
-_FRAGMENTS = {
-    "COMMITS": """
-        -iEFPgm -NUM -n:NUM --max-count=NUM --skip=NUM --since=DATE --after=DATE --until=DATE --before=DATE
-        --author=TEXT --committer=TEXT --grep=TEXT --all-match --invert-grep --regexp-ignore-case --extended-regexp
-        --fixed-strings --perl-regexp --merges --no-merges --min-parents=NUM --max-parents=NUM --first-parent --all
-        --branches[=TEXT] --tags[=TEXT] --remotes[=TEXT] --exclude=TEXT --reverse --topo-order --date-order
-        --author-date-order --left-right --left-only --right-only --cherry-pick --cherry-mark --cherry --boundary
-        --simplify-by-decoration --simplify-merges --full-history --dense --sparse --ancestry-path --walk-reflogs
-        --date=TEXT""",
-    "PRETTY": """
-        --oneline --pretty[=LOG] --format=LOG --abbrev-commit --no-abbrev-commit --abbrev=NUM --graph
-        --decorate[=WORD] --no-decorate --source --parents --children --relative-date --no-notes --encoding=WORD
-        --follow --color[=WORD] --no-color --expand-tabs[=NUM] --no-expand-tabs --log-size""",
-    "CHANGES": """
-        -pusbwWRz -U:NUM -M?NUM -C?NUM -B?WORD -l:NUM -S:TEXT -G:TEXT -I:TEXT --patch --no-patch --unified=NUM --raw
-        --patch-with-stat --minimal --patience --histogram --diff-algorithm=WORD --anchored=TEXT --stat[=WORD]
-        --compact-summary --numstat --shortstat --dirstat[=WORD] --cumulative --summary --name-only --name-status
-        --word-diff[=WORD] --word-diff-regex=TEXT --color-words[=TEXT] --color-moved[=WORD] --no-color-moved
-        --color[=WORD] --no-color --no-renames --check --full-index --abbrev[=NUM] --break-rewrites[=WORD]
-        --find-renames[=NUM] --find-copies[=NUM] --find-copies-harder --irreversible-delete --diff-filter=WORD
-        --pickaxe-all --pickaxe-regex --relative --no-relative --ignore-cr-at-eol --ignore-space-at-eol
-        --ignore-space-change --ignore-all-space --ignore-blank-lines --ignore-matching-lines=TEXT
-        --inter-hunk-context=NUM --function-context --exit-code --quiet --no-prefix --src-prefix=TEXT
-        --dst-prefix=TEXT --no-ext-diff --no-textconv --cc --ws-error-highlight=WORD""",
-    "REFS": """
-        -ail -v --list --sort=TEXT --format=LOG --contains=TEXT? --no-contains=TEXT? --merged=TEXT?
-        --no-merged=TEXT? --points-at=TEXT --color[=WORD] --no-color --column[=WORD] --no-column --ignore-case
-        --omit-empty""",
-}
-
+from daemon.policy.options import Parsed, Program, Usage, table
+from daemon.policy.tables import load_table, programs
 
 # These fields are the text of whatever a tag or branch names, or are made by running gpg.
 _RAW_FIELD = re.compile(r"(?:^|[%(*:-])\*?(?:raw|signature)\b")
@@ -115,29 +45,27 @@ def _only_the_list(parsed: Parsed) -> None:
         raise Unreadable("git stash without list would change the work tree", "write git stash list")
 
 
-_NO_HELPERS = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=all")
-# What else is known of a sub-command; the fields are those of options.Program.
+# What no table can say of a sub-command; the fields are those of options.Program.
 _MORE: Mapping[str, Mapping[str, Any]] = {
-    "git status": {"add": lambda _: ("--ignore-submodules=all",)},
-    "git log": {"add": lambda _: _NO_HELPERS},
-    "git diff": {"add": lambda _: _NO_HELPERS},
-    "git show": {"add": lambda _: _NO_HELPERS, "check": _only_named_revisions},
-    "git blame": {"add": lambda _: ("--no-textconv",)},
+    "git show": {"check": _only_named_revisions},
     "git branch": {"check": _only_listing},
     "git tag": {"check": _only_listing},
     "git stash": {"check": _only_the_list},
 }
 
 
+def _filled(options: str) -> str:
+    """Return options with each <NAME> replaced by the fragment of that name."""
+    fragments = load_table("git")["fragments"]
+    return re.sub(r"<([A-Z]+)>", lambda match: str(fragments[match[1]]), options)
+
+
 @cache
-def _subcommands() -> Mapping[str, Program]:
-    text = re.sub("|".join(_FRAGMENTS), lambda match: " ".join(_FRAGMENTS[match[0]].split()), _TABLE)
-    return {
-        name.removeprefix("git "): Program(
-            **{"name": name, "operands": operands, "options": options, **_MORE.get(name, {})}
-        )
-        for name, operands, options in synopses(text)
-    }
+def subcommands() -> Mapping[str, Program]:
+    """Return the sub-commands that may be used, by name."""
+    commands = load_table("git")["commands"].items()
+    tables = {f"git {name}": {**fields, "options": _filled(fields["options"])} for name, fields in commands}
+    return {fields["name"].removeprefix("git "): Program(**fields) for fields in programs(tables, _MORE)}
 
 
 _SYNOPSIS = (
@@ -151,7 +79,7 @@ def _read(words: Sequence[Word]) -> tuple[Program, Sequence[Word]]:
     rest = list(words[1:])
     while rest and rest[0].text in ("--no-pager", "-P", "--no-optional-locks"):
         rest.pop(0)
-    program = _subcommands().get(rest[0].text) if rest else None
+    program = subcommands().get(rest[0].text) if rest else None
     if program is None:
         what = f"git {rest[0].text}" if rest else "git alone"
         raise Unreadable(f"{what} is not known here to change nothing", f"git takes {_SYNOPSIS}")
@@ -182,7 +110,7 @@ def command_line(words: Sequence[Word], *, is_path: Callable[[str], bool], denie
         return ("git", "--version")
     program, rest = _read(words)
     parsed, name = program.parsed(rest), program.name
-    options = [*(program.add(parsed) if program.add else ()), *_joined(parsed)]
+    options = [*program.added(parsed), *_joined(parsed)]
     operands = [word.text for word in parsed.operands]
     if name == "git stash":
         return ("git", "stash", *operands, *options)
@@ -238,8 +166,8 @@ _NAMES_AND_NUMBERS = frozenset(
 @cache
 def _changes() -> frozenset[str]:
     """Return the options that make log show or search what was changed."""
-    plain = table(_FRAGMENTS["COMMITS"] + _FRAGMENTS["PRETTY"], False).names
-    return table(_FRAGMENTS["CHANGES"] + " -t -c", False).names - plain
+    plain = table(_filled("<COMMITS> <PRETTY>"), False).names
+    return table(_filled("<CHANGES> -t -c"), False).names - plain
 
 
 def _shows_files(name: str, parsed: Parsed) -> bool:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from daemon.policy.lexer import Unreadable, Word, listed
+from daemon.policy.lexer import Unreadable, Word
 from daemon.policy.options import Usage
+from daemon.policy.tables import load_table, word_list
 
 
 @dataclass(frozen=True)
@@ -49,33 +50,25 @@ def _expr(words: Sequence[Word]) -> Usage:
     return Usage(_argv(words))
 
 
-_ON_FILES = listed("""
-    -b -c -d -e -f -g -G -h -k -L -N -O -p -r -s -S -u -w -x
-    """)
-_BETWEEN_FILES = frozenset({"-nt", "-ot", "-ef"})
-_BETWEEN_NUMBERS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
-_TEST_WORDS = listed("""
-    -n -z -t ! ( ) -a -o = == != < > -eq -ne -lt -le -gt -ge
-    """)
-
-
 def _test(words: Sequence[Word]) -> Usage:
     name = words[0].text
     inner = list(words[1:])
     if name == "[" and (not inner or inner.pop().text != "]"):
         raise Unreadable("[ lacks its ]", "write [ -f FILE ]")
     _refuse_globs(name, inner)
+    on_files, between_files = word_list("test", "on_files"), word_list("test", "between_files")
+    known = on_files | between_files | word_list("test", "others")
     files: list[str] = []
     for place, word in enumerate(inner):
         before = inner[place - 1].text if place else ""
         after = inner[place + 1].text if place + 1 < len(inner) else ""
-        if before in _ON_FILES or before in _BETWEEN_FILES or after in _BETWEEN_FILES:
+        if before in on_files or before in between_files or after in between_files:
             files.append(word.text)
-        elif {before, after} & _BETWEEN_NUMBERS and not re.fullmatch(r"[+-]?\d+", word.text):
+        elif {before, after} & word_list("test", "between_numbers") and not re.fullmatch(r"[+-]?\d+", word.text):
             raise Unreadable(f"{name}: {word.text} is no whole number", "compare words with = and !=")
         elif (
             re.fullmatch(r"-[A-Za-z]+", word.text)
-            and word.text not in _ON_FILES | _BETWEEN_FILES | _TEST_WORDS
+            and word.text not in known
             and before not in ("=", "==", "!=", "-n", "-z")
         ):
             raise Unreadable(f"{name} {word.text} is not known here", "use -f -d -e -s -r -n -z = != -eq -lt …")
@@ -84,19 +77,6 @@ def _test(words: Sequence[Word]) -> Usage:
 
 # --- find --------------------------------------------------------------------------------------------
 
-_FIND_PLAIN = listed("""
-    ! -not -a -and -o -or , ( ) -daystart -nowarn -warn -depth -d -mount -noleaf -xdev -ignore_readdir_race
-    -noignore_readdir_race -empty -false -true -nouser -nogroup -readable -writable -executable -print -print0 -ls
-    -prune -quit
-    """)
-_FIND_NUMBER = listed("""
-    -maxdepth -mindepth -amin -atime -cmin -ctime -gid -inum -links -mmin -mtime -uid -used
-    """)
-_FIND_TEXT = listed("""
-    -name -iname -path -ipath -wholename -iwholename -regex -iregex -regextype -lname -ilname -type -xtype -size
-    -perm -user -group -fstype -printf -context
-    """)
-_FIND_FILE = frozenset(["-newer", "-anewer", "-cnewer", "-samefile"])
 _WIDE = re.compile(r"%[^A-Za-z%]*\d{4}")
 _FIND_NEWER = re.compile(r"-newer([aBcm])([aBcmt])")
 _FIND_SYNOPSIS = (
@@ -113,21 +93,23 @@ def _find(words: Sequence[Word]) -> Usage:
         at += 1
     files = [word.text for word in words[begin:at]] or ["."]
     _refuse_globs("find", words[at:])
+    number, files_named = word_list("find", "number"), word_list("find", "file")
+    valued = number | files_named | word_list("find", "text")
     while at < len(words):
         text = words[at].text
         at += 1
-        if text in _FIND_PLAIN:
+        if text in word_list("find", "plain"):
             continue
         newer = _FIND_NEWER.fullmatch(text)
-        if not (newer or text in _FIND_NUMBER or text in _FIND_TEXT or text in _FIND_FILE):
+        if not (newer or text in valued):
             raise Unreadable(f"find {text} is not known here to change nothing", f"find takes {_FIND_SYNOPSIS}")
         if at == len(words):
             raise Unreadable(f"find {text} lacks its value", f"write find {text} VALUE")
         value = words[at].text
         at += 1
-        if text in _FIND_FILE or (newer and newer[2] != "t"):
+        if text in files_named or (newer and newer[2] != "t"):
             files.append(value)
-        elif text in _FIND_NUMBER and not re.fullmatch(r"[+-]?\d{1,12}", value):
+        elif text in number and not re.fullmatch(r"[+-]?\d{1,12}", value):
             raise Unreadable(f"find {text} {value}: expected a number", f"write find {text} 1")
         elif text == "-printf" and _WIDE.search(value):
             raise Unreadable("find -printf with so wide a field would flood the output", "give a smaller width")
@@ -167,36 +149,7 @@ def _sed(words: Sequence[Word]) -> Usage:
 
 # --- ps ----------------------------------------------------------------------------------------------
 
-# ps(1), STANDARD FORMAT SPECIFIERS; without environ, for environments hold secrets.
-_PS_FIELDS = listed("""
-    %cpu %mem args atime blocked bsdstart bsdtime c caught cgname cgroup cgroupns class cls cmd comm command
-    context cp cpuid cputime cputimes cuc cuu drs egid egroup eip esp etime etimes euid euser exe f fgid fgroup
-    flag flags fname fsgid fsgroup fsuid fsuser fuid fuser gid group ignored ipcns label lsession lstart lwp lxc
-    machine maj_flt majflt min_flt minflt mntns netns ni nice nlwp numa oom oomadj ouid pcpu pending pgid pgrp pid
-    pidns pmem policy ppid pri priority psr pss rbytes rgid rgroup rops rss rssize rsz rtprio ruid ruser s seat
-    sess session sgi_p sgid sgroup sid sig size slice spid stackp start start_time stat state stime suid supgid
-    supgrp suser svgid svuid sz tgid thcount tid time timens times tname tpgid trs tt tty ucmd ucomm uid uname
-    unit user userns uss util utsns uunit vsize vsz wbytes wchan wops wname
-    """)
 _PS_LIST = re.compile(r"[A-Za-z0-9_.,:/%@+-]*")
-_PS_LONG_FLAGS = listed("""
-    --forest --headers --no-headers --no-heading --no-headings --noheadings --noheaders --deselect --cumulative
-    """)
-_PS_LONG_FIELDS = frozenset({"--sort", "--format"})
-_PS_LONG_LISTS = listed("""
-    --pid --ppid --quick-pid --user --User --group --Group --tty --sid --cols --columns --width --rows --lines
-    """)
-_PS_FLAGS = frozenset("AadefFHjlLmMNTVwyZ")
-_PS_SHORT_VALUES = {
-    "o": "--format",
-    "p": "--pid",
-    "q": "--quick-pid",
-    "u": "--user",
-    "U": "--User",
-    "G": "--Group",
-    "s": "--sid",
-    "t": "--tty",
-}
 _PS_DASHED_BSD = re.compile(r"-auxw*")
 _PS_BSD = re.compile(r"[acfghjlmnrsuvwxATSHXZ]+")
 _PS_SYNOPSIS = "aux, axo FIELDS, -ef, -eo FIELDS, -p PID, -u USER, --sort=FIELD, --forest; no environments"
@@ -214,9 +167,9 @@ def _ps(words: Sequence[Word]) -> Usage:
     while rest:
         text = rest.pop(0)
         key, equals, value = text.partition("=")
-        if text in _PS_LONG_FLAGS or re.fullmatch(r"[\d,]+", text):
+        if text in word_list("ps", "long_flags") or re.fullmatch(r"[\d,]+", text):
             argv.append(text)
-        elif key in _PS_LONG_FIELDS | _PS_LONG_LISTS:
+        elif key in word_list("ps", "long_fields") | word_list("ps", "long_lists"):
             argv.append(_ps_valued(key, value if equals else _next(rest, key)))
         elif text == "-C":
             argv += [text, _ps_list(_next(rest, text))]
@@ -236,14 +189,15 @@ def _ps(words: Sequence[Word]) -> Usage:
 
 def _ps_cluster(text: str, rest: list[str]) -> list[str]:
     flags = ""
+    long_names = load_table("words")["ps"]["short_values"]
     for place, letter in enumerate(text[1:], 2):
-        if letter in _PS_FLAGS:
+        if letter in word_list("ps", "flags"):
             flags += "A" if letter == "e" else letter
-        elif letter in _PS_SHORT_VALUES:
+        elif letter in long_names:
             joined = text[place:]
             if joined and letter != "o" and not re.fullmatch(r"[\d,]+", joined):
                 raise _ps_unknown(text)  # -auxe is the option u with the value xe, or aux and e
-            valued = _ps_valued(_PS_SHORT_VALUES[letter], joined or _next(rest, f"-{letter}"))
+            valued = _ps_valued(long_names[letter], joined or _next(rest, f"-{letter}"))
             return [f"-{flags}", valued] if flags else [valued]
         else:
             raise _ps_unknown(text)
@@ -251,7 +205,7 @@ def _ps_cluster(text: str, rest: list[str]) -> list[str]:
 
 
 def _ps_valued(option: str, value: str) -> str:
-    if option in _PS_LONG_FIELDS:
+    if option in word_list("ps", "long_fields"):
         _ps_fields(value)
     else:
         _ps_list(value)
@@ -267,7 +221,7 @@ def _ps_list(text: str) -> str:
 def _ps_fields(text: str) -> str:
     for each in re.split(r"[, ]+", text):
         match = re.fullmatch(r"[+-]?([%\w]*)(?::\d+)?(?:=.*)?", each)
-        if each and (not match or match[1] not in _PS_FIELDS):
+        if each and (not match or match[1] not in word_list("ps", "fields")):
             raise Unreadable(f"ps: {each} is not a field that is known here", "use pid,ppid,user,pcpu,pmem,comm,args")
     return text
 
@@ -284,15 +238,6 @@ def _next(rest: list[str], option: str) -> str:
 
 # --- ip ----------------------------------------------------------------------------------------------
 
-_IP_OPTIONS = listed("""
-    -4 -6 -br -brief -s -stats -statistics -d -details -o -oneline -h -human -human-readable -iec -j -json -p
-    -pretty -c -color -c=never -color=never -c=always -color=always -c=auto -color=auto -t -timestamp -ts -N
-    -Numeric -0 --brief --json --oneline --pretty --color=never
-    """)
-_IP_OBJECTS = listed("""
-    a ad add addr address r ro route l li link
-    """)
-_IP_VERBS = frozenset(["show", "sh", "list", "ls", "lst"])
 _IP_WORD = re.compile(r"[A-Za-z0-9_.:/@-]+")
 _IP_SYNOPSIS = "[-4 -6 -br -s -d -o -j] addr|route|link [show …]"
 
@@ -301,11 +246,15 @@ def _ip(words: Sequence[Word]) -> Usage:
     _refuse_globs("ip", words)
     rest = [word.text for word in words[1:]]
     while rest and rest[0].startswith("-"):
-        if rest.pop(0) not in _IP_OPTIONS:
+        if rest.pop(0) not in word_list("ip", "options"):
             raise Unreadable("ip: this option is not known here to change nothing", f"ip takes {_IP_SYNOPSIS}")
     if rest[1:2] == ["s"] and not rest[0].startswith("l"):  # of a link it would mean `set`
         rest[1] = "show"
-    if not rest or rest.pop(0) not in _IP_OBJECTS or (rest and rest.pop(0) not in _IP_VERBS):
+    if (
+        not rest
+        or rest.pop(0) not in word_list("ip", "objects")
+        or (rest and rest.pop(0) not in word_list("ip", "verbs"))
+    ):
         raise Unreadable("ip shows addresses, routes and links here, and changes nothing", f"ip takes {_IP_SYNOPSIS}")
     if not all(_IP_WORD.fullmatch(text) and not text.startswith("-") for text in rest):
         raise Unreadable("ip: this selection is not known here", f"ip takes {_IP_SYNOPSIS}")

@@ -15,9 +15,10 @@ from daemon.definitions import Conflict, Items, Table, Wrong, did_you_mean
 from daemon.definitions import Rule as Check
 from daemon.models import Effect
 from daemon.policy.globs import BadPattern, Glob
-from daemon.policy.lexer import Unreadable, listed
+from daemon.policy.lexer import Unreadable
 from daemon.policy.profiles import read_only
 from daemon.policy.restraint import BY_NAME, PRESETS, Autonomy, OnAsk
+from daemon.policy.tables import word_list
 from daemon.policy.web import LOOKING, METHODS, Host, Method
 
 
@@ -79,13 +80,6 @@ TOOLS: Mapping[str, Tool] = {
 OTHER = Tool(changes=True, sends=True)
 # Tools that do nothing but say how the run ends and what it found: no rule is needed for them.
 OF_THE_RUN = frozenset({"finish", "report_items"})
-# Programs that run whatever they are told to: a rule that allows one of them by name alone allows everything.
-RUN_ANYTHING = listed("""
-    sh bash dash zsh ksh fish busybox env nice nohup setsid timeout time xargs parallel watch sudo su doas chroot
-    unshare nsenter strace ltrace script expect python python2 python3 perl ruby node deno bun php lua awk gawk
-    mawk sed make vi vim ed ex emacs gdb ssh tclsh sqlite3 openssl find systemd-run at batch crontab agentctl
-    agentd
-    """)
 
 
 def _sound_pattern(pattern: str) -> str:
@@ -463,7 +457,12 @@ def _programs_that_fit(file: PolicyFile) -> Iterator[Conflict]:
             elif rule.profile and program not in read_only():
                 hint = did_you_mean(program, sorted(read_only()))
                 yield Conflict(key, "the profile read-only does not know this program", program, hint)
-            elif rule.effect == "allow" and not rule.profile and len(rule.argv) == 1 and program in RUN_ANYTHING:
+            elif (
+                rule.effect == "allow"
+                and not rule.profile
+                and len(rule.argv) == 1
+                and program in word_list("programs", "run_anything")
+            ):
                 yield Conflict(key, "runs whatever it is told to", program, "name the words that follow it, too")
 
 

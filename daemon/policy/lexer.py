@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NoReturn, TypeAlias
 
+from daemon.policy.tables import word_list
+
 MAX_LINE, MAX_WORDS = 10_000, 500  # a longer one is no command but a program; any word may be a path to be followed
 
 
@@ -85,11 +87,6 @@ def read(line: str) -> tuple[Pipeline, ...]:
         raise Unreadable(f"the line is longer than {MAX_LINE} characters", "split it into several calls")
     _refuse_invisible(line)
     return _Reader(line).pipelines()
-
-
-def listed(text: str) -> frozenset[str]:
-    """Return the words of a table that is written as one text."""
-    return frozenset(text.split())
 
 
 # --- characters ------------------------------------------------------------------------------------
@@ -174,10 +171,6 @@ _WHAT = {
     "&": "& is not known here",
 }
 
-# Words that bash treats as grammar where a command begins; a program of that name could not be meant.
-RESERVED = listed("""
-    ! [[ ]] { } case coproc do done elif else esac fi for function if in select then time until while
-    """)
 _NAME = re.compile(r"[A-Za-z0-9_./+\-\[][A-Za-z0-9_./+\-]*")
 # A tilde is bash's at the start of a word and in what looks like an assignment; within HEAD~1 it is a letter.
 _TILDE_IS_PLAIN = re.compile(r"[A-Za-z0-9_.^/@\-]")
@@ -365,7 +358,7 @@ def _refuse_as_command(word: Word) -> None:
         raise Unreadable(f"{word.text} cannot name a program", "write the name out")
     if "=" in word.text:
         raise Unreadable(f"{word.text} assigns a variable", "there are none here; write the value where it is used")
-    if word.bare and word.text in RESERVED:
+    if word.bare and word.text in word_list("shell", "reserved"):
         raise Unreadable(f"{word.text} belongs to the shell's grammar", "run the commands one by one")
     if not _NAME.fullmatch(word.text):
         raise Unreadable(f"{word.text!r} cannot name a program", "begin with a program's plain name")

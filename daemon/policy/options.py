@@ -19,7 +19,7 @@ some programs take it for the end of the options.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -29,7 +29,7 @@ from daemon.policy.lexer import Unreadable, Word
 
 # What a value or operand must look like. PATH, FILE and TREE are paths that the program reads: TREE with all beneath,
 # FILE only if it is no folder, since of a folder the program would read what is in it.
-_KINDS = {
+KINDS = {
     kind: re.compile(pattern, re.DOTALL)
     for kind, pattern in {
         "TEXT": r".*",
@@ -54,7 +54,7 @@ _KINDS = {
 }
 _PATHS = ("PATH", "FILE", "TREE")
 _MAY_BE_GLOBS = (*_PATHS, "ANY", "MOUNT")
-_OPERAND = re.compile(r"([A-Z]+)([?*+]?)(=\.)?")
+OPERAND = re.compile(r"([A-Z]+)([?*+]?)(=\.)?")
 _NUMBER = re.compile(r"-\d{1,9}")
 _LONGEST_NAME = 40  # of an option; to look for one like a word of many thousand letters would take seconds
 
@@ -130,7 +130,7 @@ class Program:
     operands: str | Operands = ""
     check: Check | None = None
     """Raises Unreadable for what the table lets pass."""
-    add: Callable[[Parsed], Sequence[str]] | None = None
+    add: Sequence[str] | Callable[[Parsed], Sequence[str]] = ()
     """Options of ours, put before the others."""
     stdin: bool = False
     """It reads standard input, whatever its operands are."""
@@ -155,13 +155,13 @@ class Program:
         if self.check:
             self.check(parsed)
         stdin = self.stdin or "-" in named["PATH"] + named["FILE"]
-        for kind, _, default in _OPERAND.findall(kinds):
+        for kind, _, default in OPERAND.findall(kinds):
             if kind in _PATHS and not named[kind]:
                 stdin = stdin or not default
                 named[kind] += ["."] * bool(default)
         files, no_folders, trees = ([path for path in named[kind] if path != "-"] for kind in _PATHS)
         stdin = stdin and not parsed.has(*self.without_input)
-        added = self.add(parsed) if self.add else ()
+        added = self.added(parsed)
         argv = (words[0].text, *added, *(word.text for word in words[1:]))
         values = [text for kind, text in parsed.values if kind in _PATHS and text != "-"]
         wanted = [text for kind, text in parsed.values if kind == "NAMES" and not text.startswith("!")]
@@ -175,6 +175,10 @@ class Program:
             tuple(no_folders),
             None if end is None else end + len(added),
         )
+
+    def added(self, parsed: Parsed) -> Sequence[str]:
+        """Return the options of ours for these words."""
+        return self.add(parsed) if callable(self.add) else self.add
 
     def parsed(self, words: Sequence[Word]) -> Parsed:
         """Tell options and operands apart; raise Unreadable for an option that is not listed."""
@@ -209,7 +213,12 @@ class Table:
     def names(self) -> frozenset[str]:
         """The names of its options, as `Parsed.options` has them."""
         number = ("-NUM",) if self._number else ()
-        return frozenset({*(option.name for option in self._short.values()), *self._long, *number})
+        return frozenset({*(option.name for option in self.options), *number})
+
+    @property
+    def options(self) -> list[_Option]:
+        """Its options, but for -NUM."""
+        return [*self._short.values(), *self._long.values()]
 
     def parse(self, name: str, words: Sequence[Word]) -> Parsed:
         """Tell options, values and operands apart as getopt_long does, but for abbreviations."""
@@ -226,7 +235,7 @@ class Table:
                 options_end, before_end = at - 1, len(operands)
                 operands.extend(words[at:])
                 break
-            if not text.startswith("-") or text == "-" or (self._negative and _KINDS["NUM"].fullmatch(text)):
+            if not text.startswith("-") or text == "-" or (self._negative and KINDS["NUM"].fullmatch(text)):
                 operands.append(word)
                 continue
             for option, joined in self._read(name, text):
@@ -290,19 +299,6 @@ def _values(name: str, option: _Option, given: Sequence[Word]) -> list[tuple[str
     return [(kind, word.text) for kind, word in zip(option.kinds, given, strict=False)]
 
 
-def synopses(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield name, operands and options of every program in a text: a line of its own, its options indented beneath."""
-    head, options = "", ""
-    for line in (*text.splitlines(), "."):
-        if line[:1].isspace():
-            options += line
-        elif line:
-            name, _, operands = head.partition("  ")
-            if name:
-                yield name, operands.strip(), options
-            head, options = line, ""
-
-
 @cache
 def table(text: str, negative: bool) -> Table:
     """Return the allow-list that a synopsis describes; most are never asked for."""
@@ -313,7 +309,7 @@ def _refuse_misfit(name: str, kind: str, word: Word, *, of: str = "") -> None:
     place = f"{name} {of}".rstrip()
     if word.pattern and kind not in _MAY_BE_GLOBS:
         raise Unreadable(f"{place}: {word.text} would be replaced by file names here", "put it in single quotes")
-    if not _KINDS[kind].fullmatch(word.text):
+    if not KINDS[kind].fullmatch(word.text):
         raise Unreadable(f"{place} does not take {word.text!r} here", f"it takes {kind}")
 
 
@@ -321,7 +317,7 @@ def _assign(name: str, kinds: str, operands: Sequence[Word]) -> list[str]:
     """Return the kind of every operand, by place."""
     assigned: list[str] = []
     left = len(operands)
-    for kind, count, _ in _OPERAND.findall(kinds):
+    for kind, count, _ in OPERAND.findall(kinds):
         taken = left if count in ("*", "+") else min(left, 1)
         if not taken and count in ("", "+"):
             raise Unreadable(f"{name} lacks an operand", f"it takes {kinds}")

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from daemon.policy.lexer import Unreadable, Word, listed
+from daemon.policy.lexer import Unreadable, Word
+from daemon.policy.tables import word_list
 
 MAX_NAMES = 500  # what one * or ? may stand for; every one of them is followed and judged
 
@@ -148,16 +149,9 @@ def _unescaped(part: str) -> str:
     return re.sub(r"\[([*?[])]", r"\1", part)
 
 
-# Files and folders that programs run or take orders from: never written, whatever a rule allows.
-_CODE = listed("""
-    .git .gitmodules .gitattributes .gitconfig .ssh .jq .bashrc .bash_profile .bash_login .bash_logout .profile .zshrc
-    .zprofile .zshenv .envrc .direnv .vscode .idea .npmrc .pypirc .netrc .ripgreprc .config
-    """)
-
-
 def _code_in(path: str) -> str:
     """Return the part of a path that makes what is written there code, if there is one."""
-    return next((part for part in path.split("/") if part.casefold() in _CODE), "")
+    return next((part for part in path.split("/") if part.casefold() in word_list("files", "code")), "")
 
 
 def refuse_devices(place: Place) -> None:

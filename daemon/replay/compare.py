@@ -104,9 +104,12 @@ def diff(then: str, now: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}\n[… {len(text) - _LONGEST} more characters …]"
 
 
-def of_ends(then: End, now: End) -> Iterator[Difference]:
+PARTS_OF_END = ("status", "detail", "report", "silent", "iterations", "usage")
+
+
+def of_ends(then: End, now: End, parts: Sequence[str] = PARTS_OF_END) -> Iterator[Difference]:
     """Yield in what two ends differ."""
-    for name in ("status", "detail", "report", "silent", "iterations", "usage"):
+    for name in parts:
         before, after = getattr(then, name), getattr(now, name)
         if before != after:
             what = f"the {name} differs: {before} then, {after} now"

@@ -363,7 +363,7 @@ class _Stage:
     @staticmethod
     def _changed(recorded: End, played: End) -> list[Difference]:
         """Return in what the ends differ that matters when something was changed on purpose."""
-        return [each for each in of_ends(recorded, played) if not each.what.startswith(("the usage", "the iterations"))]
+        return list(of_ends(recorded, played, ("status", "detail", "report", "silent")))
 
     def _outside(self, played: End) -> str:
         """Return what ended the run from outside, in words; empty if it ended by itself."""

@@ -64,7 +64,8 @@ class Tape:
         value = body.get("value")
         if step.iteration and "spent" in body:
             value = {"tokens": body["spent"]}
-        return ToolResult(ok=body["ok"], text=body["text"], value=value, taint=Taint(body.get("taint", "")))
+        taint, would = Taint(body.get("taint", "")), str(body.get("would", ""))
+        return ToolResult(ok=body["ok"], text=body["text"], value=value, taint=taint, would=would)
 
     def unknown_here(self) -> dict[str, list[str]]:
         """Return the tools that were refused as unknown, and which ones were offered instead, as the run was told."""

@@ -10,7 +10,7 @@ Not here: what may run (policy/), and what a model reads of it (tools/).
 from daemon.sandbox.bounds import Bounds, Level, Limits, Mode
 from daemon.sandbox.ladder import Confining, Ladder, unconfined
 from daemon.sandbox.running import Ended, Running, run
-from daemon.sandbox.sandbox import Probe, Sandbox, User
+from daemon.sandbox.sandbox import Probe, Sandbox, UnusableSandbox, User
 from daemon.sandbox.tenant import in_the_way, settle, tenant
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Probe",
     "Running",
     "Sandbox",
+    "UnusableSandbox",
     "User",
     "in_the_way",
     "run",

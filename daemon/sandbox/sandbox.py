@@ -43,6 +43,19 @@ class Probe:
     """What happened, if it did not hold."""
 
 
+@dataclass(frozen=True, slots=True)
+class UnusableSandbox:
+    """A sandbox that cannot be used here."""
+
+    level: str
+    """Empty: none can."""
+    why: str
+    is_installed: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.level}: {self.why}" if self.level else self.why
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sandbox:
     """How programs are confined here."""
@@ -50,10 +63,15 @@ class Sandbox:
     level: Level = "off"
     probes: tuple[Probe, ...] = ()
     """What was tried at this level."""
-    missing: tuple[str, ...] = ()
-    """Why there is no better one, a line for each rung above."""
+    unusable: tuple[UnusableSandbox, ...] = ()
+    """The better ones, which this machine does not have."""
     user: User | None = None
     bwrap: str = "/usr/bin/bwrap"
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Why there is no better one, in a line each."""
+        return tuple(map(str, self.unusable))
 
     @property
     def confines(self) -> bool:

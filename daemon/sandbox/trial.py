@@ -26,7 +26,7 @@ from pathlib import Path
 from daemon.sandbox import confine
 from daemon.sandbox.bounds import Bounds, Limits, Mode
 from daemon.sandbox.running import Running, run
-from daemon.sandbox.sandbox import Probe, Sandbox, User
+from daemon.sandbox.sandbox import Probe, Sandbox, UnusableSandbox, User
 
 PROBES = (
     *("write outside", "read a secret", "reach a socket", "reach the network", "reach other processes"),
@@ -46,18 +46,19 @@ async def choose(mode: Mode, folder: Path, user: User | None = None, *, bwrap: S
     """Return the best sandbox there is; `folder` is one of ours, outside of which the intruder has no business."""
     if mode == "off":
         return Sandbox(level="off", user=user)
-    missing: list[str] = []
-    for candidate in _candidates(user, bwrap, missing):
+    unusable: list[UnusableSandbox] = []
+    for candidate in _candidates(user, bwrap, unusable):
         try:
             probes = await _examined(candidate, folder)
         except OSError as error:
-            missing.append(f"{candidate.level}: could not be tried: {error.strerror or error}")
+            unusable.append(UnusableSandbox(candidate.level, f"could not be tried: {error.strerror or error}"))
             continue
         broken = [probe for probe in probes if not probe.held]
         if not broken:
-            return replace(candidate, probes=probes, missing=tuple(missing))
-        missing.append(f"{candidate.level}: a program could {broken[0].name}: {broken[0].found}")
-    return Sandbox(level="profiles", missing=tuple(missing), user=user)
+            return replace(candidate, probes=probes, unusable=tuple(unusable))
+        why = f"a program could {broken[0].name}: {broken[0].found}"
+        unusable.append(UnusableSandbox(candidate.level, why))
+    return Sandbox(level="profiles", unusable=tuple(unusable), user=user)
 
 
 async def _examined(candidate: Sandbox, folder: Path) -> tuple[Probe, ...]:
@@ -72,20 +73,21 @@ async def _examined(candidate: Sandbox, folder: Path) -> tuple[Probe, ...]:
     return await examine(candidate, folder)
 
 
-def _candidates(user: User | None, bwrap: Sequence[str], missing: list[str]) -> Iterator[Sandbox]:
-    """Yield the rungs of the ladder that are worth a try, the best first; why another is not is added to `missing`."""
+def _candidates(user: User | None, bwrap: Sequence[str], unusable: list[UnusableSandbox]) -> Iterator[Sandbox]:
+    """Yield the rungs of the ladder that are worth a try, the best first; why another is not is added to `unusable`."""
     if sys.platform != "linux":
-        missing.append("there is a sandbox for Linux only")
+        unusable.append(UnusableSandbox("", "there is a sandbox for Linux only"))
         return
     if installed := next((path for path in bwrap if os.access(path, os.X_OK)), None):
         yield Sandbox(level="bubblewrap", bwrap=installed, user=user)
     else:
-        missing.append("bubblewrap: is not installed")
+        unusable.append(UnusableSandbox("bubblewrap", "is not installed", is_installed=False))
     version = confine.landlock_version()
     if version < confine.OLDEST_LANDLOCK:
-        missing.append(f"landlock: the kernel has {f'version {version}' if version else 'none'}, 3 is needed")
+        why = f"the kernel has {f'version {version}' if version else 'none'}, 3 is needed"
+        unusable.append(UnusableSandbox("landlock", why))
     elif confine.filter_program() is None:
-        missing.append(f"landlock: no filter is known for {os.uname().machine}")
+        unusable.append(UnusableSandbox("landlock", f"no filter is known for {os.uname().machine}"))
     else:
         yield Sandbox(level="landlock", user=user)
 

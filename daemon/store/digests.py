@@ -3,12 +3,12 @@
 # ruff: noqa: S608  what is put into statements are constants of this room; values are bound
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from daemon.store.incidents import put_message
 from daemon.store.part import Part
 from daemon.store.rows import KEEP_FACT, LAST_BEFORE, moment, stamp
 
@@ -87,15 +87,10 @@ class Digests(Part):
 
     async def tell_digest(self, targets: Sequence[str], title: str, text: str, *, until: datetime, zone: str) -> None:
         """Send a digest to these targets, and take note of it, in one commit."""
-        now = stamp(self._clock())
-        options = json.dumps({"notice": "digest", "title": title, "text": text}, separators=(",", ":"))
+        now = self._clock()
 
         def work(connection: sqlite3.Connection) -> None:
             connection.execute(KEEP_FACT, (_MARK, str(stamp(until))))
-            connection.executemany(
-                "INSERT INTO outbox (target, options, zone, status, created, next_at, waits_since)"
-                " VALUES (?, ?, ?, 'pending', ?, ?, ?)",
-                [(target, options, zone, now, now, now) for target in targets],
-            )
+            put_message(connection, targets, "digest", title, text, now, zone=zone)
 
         await self._db.write(work, durable=True)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from daemon.models import Status, StepKind
 from daemon.store import texts
-from daemon.store.incidents import WAITING
+from daemon.store.incidents import WAITING, questions_of
 from daemon.store.rows import deflate, encode, stamp
 
 # Where definitions go whose last run was forgotten: a hash that no definition has.
@@ -149,9 +149,9 @@ def bury(connection: sqlite3.Connection, run: str, now: datetime) -> str:
         "UPDATE outbox SET status = 'suppressed', next_at = NULL, error = ? WHERE run_id = ? AND status = 'pending'",
         (words, run),
     )
-    connection.execute(  # what a person was asked stands there word for word
-        "UPDATE outbox SET options = ? WHERE run_id = ? AND options LIKE ?",
-        (json.dumps({"notice": WAITING, "title": words, "text": words}), run, f'{{"notice":"{WAITING}"%'),
+    options = json.dumps({"notice": WAITING, "title": words, "text": words}, separators=(",", ":"))
+    connection.executemany(  # what a person was asked stands there word for word
+        "UPDATE outbox SET options = ? WHERE id = ?", [(options, id_) for id_ in questions_of(connection, run)]
     )
     return digest
 

@@ -119,9 +119,8 @@ class Incidents(Part):
             _tell(connection, incident, places[:1], now)
             if not places:
                 return incident
-            title = f"{_words(subject)} is in trouble"
             text = f"{error}\n\n{advice}".strip()
-            _notice(connection, places[0], "incident.opened", title, text, now, run=None)
+            put_message(connection, places[:1], "incident.opened", f"{subject} is in trouble", text, now)
             return None
 
         return await self._db.write(work, durable=True)
@@ -137,6 +136,7 @@ class Incidents(Part):
         return [name for name in self.alerting.to if f"target {name}" not in broken]
 
 
+REPORT = "report"
 WAITING = "approval.asked"
 """What the notices are that tell of a run that waits; in a webhook their `type`."""
 
@@ -160,19 +160,8 @@ def tell_of_waiting(
     incident, _ = _happened(connection, subject, detail, run, now, alerting, cause="waits for a person")
     connection.execute("UPDATE incident SET told = ? WHERE id = ?", (stamp(now), incident.id))
     text = "\n\n".join([notice.head, *(text for _, text in questions)])
-    options: Json = {
-        "notice": WAITING,
-        "title": clean(notice.title),
-        "text": clean(text),
-        "cleaned": True,
-        "approvals": [id_ for id_, _ in questions],
-    }
-    for target in notice.targets:
-        connection.execute(
-            "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since)"
-            " VALUES (?, ?, ?, 'UTC', 'pending', ?, ?, ?)",
-            (run.id, target, json.dumps(options, separators=(",", ":")), *[stamp(now)] * 3),
-        )
+    options: Json = {"cleaned": True, "approvals": [id_ for id_, _ in questions]}
+    put_message(connection, notice.targets, WAITING, notice.title, text, now, run_id=run.id, options=options)
 
 
 def close_waiting(connection: sqlite3.Connection, routines: Collection[str], runs: Sequence[str], now: int) -> None:
@@ -184,12 +173,58 @@ def close_waiting(connection: sqlite3.Connection, routines: Collection[str], run
             (now, waiting_subject(routine), routine),
         )
     for run in runs:
-        connection.execute(
+        connection.executemany(
             "UPDATE outbox SET status = 'suppressed', next_at = NULL, error = 'nothing is asked any more'"
-            " WHERE run_id = ? AND status = 'pending' AND options LIKE ? AND NOT EXISTS"
+            " WHERE id = ? AND status = 'pending' AND NOT EXISTS"
             " (SELECT 1 FROM approval WHERE status = 'pending' AND run_id = ?)",
-            (run, f'{{"notice":"{WAITING}"%', run),
+            [(id_, run) for id_ in questions_of(connection, run)],
         )
+
+
+def questions_of(connection: sqlite3.Connection, run: str) -> list[int]:
+    """Return the ids of the deliveries that ask people about calls of this run."""
+    rows = connection.execute("SELECT id, kind, options FROM outbox WHERE run_id = ?", (run,))
+    return [id_ for id_, kind, options in rows.fetchall() if kind_of(kind, json.loads(options)) == WAITING]
+
+
+def kind_of(kind: str | None, options: Json) -> str:
+    """Return what a delivery is; an older version wrote it only into the options."""
+    return kind or str(options.get("notice") or REPORT)
+
+
+def put_message(
+    connection: sqlite3.Connection,
+    targets: Iterable[str],
+    kind: str,
+    title: str,
+    text: str,
+    now: datetime,
+    *,
+    run_id: str | None = None,
+    zone: str = "UTC",
+    options: Json | None = None,
+) -> None:
+    """Put a message of our own, a notice or a question, into the outbox."""
+    # `notice` stands there for older versions that send from the same database
+    message = {"notice": kind, "title": clean(title), "text": clean(text), **(options or {})}
+    for target in targets:
+        _put(connection, run_id, target, kind, message, zone, now)
+
+
+def _put(
+    connection: sqlite3.Connection,
+    run_id: str | None,
+    target: str,
+    kind: str,
+    options: Json,
+    zone: str,
+    now: datetime,
+) -> None:
+    connection.execute(
+        "INSERT INTO outbox (run_id, target, kind, options, zone, status, created, next_at, waits_since)"
+        " VALUES (?, ?, ?, ?, ?, 'pending', ?, ?, ?)",
+        (run_id, target, kind, json.dumps(options, separators=(",", ":")), zone, *[stamp(now)] * 3),
+    )
 
 
 Wanted = tuple[str, Json, DeliveryStatus, str | None]
@@ -290,54 +325,23 @@ def over(connection: sqlite3.Connection, subject: str, run: Run | None, zone: st
     since = min(incident.opened for incident in ended)
     many = "once" if times == 1 else f"{times} times"
     text = f"It had failed {many} since {{since}}: {ended[-1].detail}"
-    for target in targets:
-        _notice(
-            connection, target, "incident.recovered", f"{_words(subject)} works again", text, now, run=run, zone=zone,
-            since=since,
-        )  # fmt: skip
-
-
-def _notice(
-    connection: sqlite3.Connection,
-    target: str,
-    kind: str,
-    title: str,
-    text: str,
-    now: datetime,
-    *,
-    run: Run | None,
-    zone: str = "UTC",
-    since: datetime | None = None,
-) -> None:
-    """Put a message of our own into the outbox."""
-    options: Json = {"notice": kind, "title": title, "text": clean(text)}
-    if since is not None:
-        options["since"] = since.isoformat()
-    connection.execute(
-        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since)"
-        " VALUES (?, ?, ?, ?, 'pending', ?, ?, ?)",
-        (run and run.id, target, json.dumps(options, separators=(",", ":")), zone, *[stamp(now)] * 3),
-    )
-
-
-def put_notice(
-    connection: sqlite3.Connection, targets: Iterable[str], kind: str, title: str, text: str, now: datetime
-) -> None:
-    """Send a message of our own to some targets."""
-    for target in targets:
-        _notice(connection, target, kind, title, text, now, run=None)
+    title = f"{run.routine if run else subject} works again"
+    options: Json = {"since": since.isoformat()}
+    run_id = run.id if run else None
+    put_message(connection, targets, "incident.recovered", title, text, now, run_id=run_id, zone=zone, options=options)
 
 
 def _hand_on(connection: sqlite3.Connection, delivery: int, place: str, now: datetime) -> None:
     """Send an alert that its target does not take to another place as well, once."""
     row = connection.execute(
-        "SELECT run_id, target, options, zone, created FROM outbox WHERE id = ?", (delivery,)
+        "SELECT run_id, target, kind, options, zone, created FROM outbox WHERE id = ?", (delivery,)
     ).fetchone()
     if row is None:
         return
-    run_id, target, text, zone, created = row
+    run_id, target, kind, text, zone, created = row
     options = json.loads(text)
-    if target == place or not (options.get("incident") or options.get("notice")) or options.get("instead_of"):
+    kind = kind_of(kind, options)
+    if target == place or (kind == REPORT and not options.get("incident")) or options.get("instead_of"):
         return
     there = "SELECT options FROM outbox WHERE target = ? AND run_id IS ? AND created >= ?"
     same = (options.get("incident"), options.get("title"))
@@ -345,22 +349,7 @@ def _hand_on(connection: sqlite3.Connection, delivery: int, place: str, now: dat
         known = json.loads(other)
         if (known.get("incident"), known.get("title")) == same:
             return  # it went there anyway, or has been handed on at an earlier attempt
-    values = (
-        run_id,
-        place,
-        json.dumps({**options, "instead_of": target}, separators=(",", ":")),
-        zone,
-        *[stamp(now)] * 3,
-    )
-    connection.execute(
-        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since)"
-        " VALUES (?, ?, ?, ?, 'pending', ?, ?, ?)",
-        values,
-    )
-
-
-def _words(subject: str) -> str:
-    return subject.removeprefix("routine ")
+    _put(connection, run_id, place, kind, {**options, "instead_of": target}, zone, now)
 
 
 def _found(connection: sqlite3.Connection, rest: str, values: Row) -> list[Incident]:

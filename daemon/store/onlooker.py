@@ -29,7 +29,7 @@ class Onlooker(Database):
             with closing(open_reader(self.path)) as connection:
                 return work(connection)
         except sqlite3.OperationalError as error:
-            if "no such" not in str(error):
+            if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:  # a table or column is not there
                 raise ConfigError(_unreadable(self.path, f"cannot be read: {error}")) from None
             hint = "start agentd once, which brings it up to date"
             problem = "was written by another version of agentd"

@@ -9,13 +9,13 @@ from datetime import datetime
 
 from daemon.errors import NotFound, Refused
 from daemon.models import Delivery, DeliveryStatus, Json, Report, Run, Status, Taint
-from daemon.store.incidents import Alerting, judge, over
+from daemon.store.incidents import REPORT, Alerting, judge, kind_of, over
 from daemon.store.part import Part
 from daemon.store.rows import Row, clean, moment, moment_or_none, stamp
 
 _DELIVERY = """
-SELECT o.id, o.run_id, r.routine, o.target, o.options, o.zone, o.status, o.attempts, o.next_at, o.receipt, o.error,
-    o.created, r.slot, r.status, r.report, r.detail, r.taint
+SELECT o.id, o.run_id, r.routine, o.target, o.kind, o.options, o.zone, o.status, o.attempts, o.next_at, o.receipt,
+    o.error, o.created, r.slot, r.status, r.report, r.detail, r.taint
 FROM outbox AS o LEFT JOIN run AS r ON r.id = o.run_id
 """
 
@@ -131,13 +131,13 @@ def enqueue(
     assert run.ended is not None  # noqa: S101  the caller has just ended it
     now = stamp(run.ended)
     connection.executemany(
-        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since, error)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO outbox (run_id, target, options, zone, status, created, next_at, waits_since, error, kind)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (
                 *(run.id, target, json.dumps(options, separators=(",", ":")), zone, status, now),
                 *((now, now) if status is DeliveryStatus.PENDING else (None, None)),
-                why,
+                *(why, REPORT),
             )
             for target, options, status, why in judge(connection, run, deliveries, zone, alerting)
         ],
@@ -146,15 +146,17 @@ def enqueue(
 
 def _delivery_of(row: Row) -> Delivery:
     (
-        id_, run, routine, target, options, zone, status, attempts, next_at, receipt, error,
+        id_, run, routine, target, kind, options, zone, status, attempts, next_at, receipt, error,
         created, slot, run_status, report, detail, taint,
     ) = row  # fmt: skip
+    frozen = json.loads(options)
     return Delivery(
         id=id_,
         run=run or "",
         routine=routine or "",
         target=target,
-        options=json.loads(options),
+        content=kind_of(kind, frozen),
+        options=frozen,
         status=DeliveryStatus(status),
         attempts=attempts,
         created=moment(created),

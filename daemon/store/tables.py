@@ -324,6 +324,7 @@ class DeliveryRow(Table, table=True):
     receipt: str | None = _column(Text, default=None)
     error: str | None = _column(Text, default=None)
     waits_since: datetime | None = _column(Moment, default=None)
+    kind: str | None = _column(Text, default=None)
 
 
 class IncidentRow(Table, table=True):

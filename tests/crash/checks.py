@@ -13,7 +13,7 @@ from daemon.store.rows import STEP, decode, seal_of
 from daemon.store.texts import apart, references, whole
 from tests.crash.world import AGAIN, ONCE, REFUSED, SUBAGENT, World
 
-QUESTION = """options LIKE '{"notice":"approval.asked"%'"""
+QUESTION = "coalesce(kind, '') = 'approval.asked'"
 """Of a row of the outbox: it asks people to approve a call, and is no report."""
 
 Call: TypeAlias = tuple[str, str]

@@ -10,7 +10,7 @@ import pytest
 from daemon.doctor.checks import CHECKS, Check, Installation, ProviderFacts, judge
 from daemon.doctor.confinement import Confinement
 from daemon.errors import Fault
-from daemon.sandbox import Probe, Sandbox, User
+from daemon.sandbox import Probe, Sandbox, UnusableSandbox, User
 from daemon.sandbox.trial import PROBES
 
 NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
@@ -48,8 +48,16 @@ def test_a_sound_installation_has_nothing_to_mend() -> None:
 
 HELD = tuple(Probe(name=name, held=True) for name in PROBES)
 LEAKS = (*HELD[:-1], Probe(name=PROBES[-1], held=False, found="it lives on"))
-NONE = Sandbox(level="profiles", missing=("bubblewrap: is not installed", "landlock: the kernel has none, 3 is needed"))
-LANDLOCK = Sandbox(level="landlock", probes=HELD, missing=("bubblewrap: could not be tried: No permissions",))
+NONE = Sandbox(
+    level="profiles",
+    unusable=(
+        UnusableSandbox("bubblewrap", "is not installed", is_installed=False),
+        UnusableSandbox("landlock", "the kernel has none, 3 is needed"),
+    ),
+)
+LANDLOCK = Sandbox(
+    level="landlock", probes=HELD, unusable=(UnusableSandbox("bubblewrap", "could not be tried: No permissions"),)
+)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from daemon.policy.lexer import Unreadable, Word
-from daemon.policy.options import Program, Usage, synopses
+from daemon.policy.options import Program, Usage
 
 TEXT = "-qv -NUM -n:NUM -o?WORD -f:PATH --quiet --lines=NUM --color[=WORD] --pair=TEXT+PATH"
 PROGRAM = Program("prog", TEXT, "TEXT PATH*")
@@ -120,12 +120,3 @@ def test_of_a_file_it_is_known_that_it_must_be_no_folder() -> None:
     comparing = Program("prog", "", "FILE FILE")
     assert (usage("a b", comparing).files, usage("a b", comparing).no_folders) == (("a", "b"), ("a", "b"))
     assert usage("- b", comparing).stdin and usage("- b", comparing).no_folders == ("b",)
-
-
-def test_a_table_is_read_as_it_is_written() -> None:
-    text = "\none  TEXT PATH*\n    -a\n    --all\ntwo\nthree five  PATH\n\n    -c\n"
-    assert [(name, operands, options.split()) for name, operands, options in synopses(text)] == [
-        ("one", "TEXT PATH*", ["-a", "--all"]),
-        ("two", "", []),
-        ("three five", "PATH", ["-c"]),
-    ]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.errors import NotFound
-from daemon.models import Delivery, DeliveryStatus, Run, Status, new_id
+from daemon.models import Delivery, DeliveryStatus, Petition, Run, Status, WaitingNotice, new_id
 from daemon.store.incidents import Alerting, signature_of
 from daemon.store.journal import Claim, Journal
 from tests.store.conftest import Clock, Ledger
@@ -148,6 +148,21 @@ async def test_where_every_place_is_broken_the_caller_is_told_to_say_it(ledger: 
     assert unheard is not None and unheard.subject == "target mail"
     assert await ledger.journal.trouble("target mail", "452 later") is None, "once is enough"
     assert await ledger.journal.deliveries() == []
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["of this version", "of an older version"])
+async def test_an_unsent_question_is_withdrawn_with_its_run_whichever_version_wrote_it(
+    ledger: Ledger, clock: Clock, older: bool
+) -> None:
+    run = await ledger.running()
+    petition = Petition(call_id="1.0", tool="shell", request={}, digest="d", rule="rule 1")
+    notice = WaitingNotice(title="t", head="h", questions=((new_id(), "q"),), targets=("mail", "phone"))
+    await ledger.journal.park(run, [petition], patience=HOUR, detail="waits", notice=notice)
+    if older:  # it had no such column
+        await ledger.db.write(lambda connection: connection.execute("UPDATE outbox SET kind = NULL"))
+    assert {each.kind for each in await ledger.journal.deliveries()} == {"question"}
+    await ledger.journal.request_cancel(run.id)
+    assert {each.status for each in await ledger.journal.deliveries()} == {DeliveryStatus.SUPPRESSED}
 
 
 async def test_an_incident_outlives_the_process(ledger: Ledger, clock: Clock) -> None:

@@ -252,6 +252,22 @@ async def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_repeated(mortal
     assert found == [(str(number),) for number in range(6)]
 
 
+def test_a_server_that_says_nothing_for_long_is_given_up(postgres_url: str) -> None:
+    """psycopg says so by an error of its own, whose class is private."""
+    import psycopg
+
+    from daemon.store.postgres.connection import connect
+
+    connection = connect(postgres_url)
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        connection.control("SELECT 1 / 0")
+    connection.driver.patience = 0.2
+    with pytest.raises(psycopg.OperationalError, match=r"no answer within 0\.2 s"):
+        connection.control("SELECT pg_sleep(60)")
+    assert connection.broken
+    connection.close()
+
+
 async def test_a_server_that_stays_away_is_said_and_found_again(mortal: Any, server: Server) -> None:
     mortal.patience = 0.3
     await asyncio.to_thread(server.stop)

@@ -12,7 +12,7 @@ import pytest
 from daemon.functions import FunctionRegistry, ToolExecutor
 from daemon.models import FunctionCall, ToolContext, ToolResult
 from daemon.policy import Policy
-from daemon.sandbox import Sandbox, User
+from daemon.sandbox import Sandbox, UnusableSandbox, User
 from daemon.sandbox.trial import BWRAP, choose
 from daemon.tools import git, shell
 
@@ -49,7 +49,9 @@ def calling(workspace: Path, tmp_path: Path) -> Callable[..., Awaitable[Call]]:
             path.write_text(f"version = 1\n{rules}")
         policy = Policy.load(path, workspace=workspace)
         user = User(uid=60789, gid=60789) if os.geteuid() == 0 else None
-        sandbox = Sandbox(level="off" if rung == "off" else "profiles", missing=("there is none",), user=user)
+        sandbox = Sandbox(
+            level="off" if rung == "off" else "profiles", unusable=(UnusableSandbox("", "there is none"),), user=user
+        )
         if rung in ("bubblewrap", "landlock"):
             sandbox = await choose("prefer", tmp_path, user, bwrap=BWRAP if rung == "bubblewrap" else ())
 

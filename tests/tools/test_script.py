@@ -11,7 +11,7 @@ from daemon.approvals.request import describe
 from daemon.functions import FunctionRegistry, ToolExecutor
 from daemon.models import FunctionCall, ToolContext, ToolResult
 from daemon.policy import Policy
-from daemon.sandbox import Ladder, Sandbox, User
+from daemon.sandbox import Ladder, Sandbox, UnusableSandbox, User
 from daemon.tools import script
 
 Run: TypeAlias = Callable[..., Awaitable[ToolResult]]
@@ -103,7 +103,9 @@ async def test_a_script_reaches_nothing_but_the_workspace(
     assert "\n0\n" not in f"\n{result.text}\n"  # never as root
 
 
-@pytest.mark.parametrize("sandbox", [Sandbox(level="profiles", missing=("landlock: the kernel has none",)), Sandbox()])
+@pytest.mark.parametrize(
+    "sandbox", [Sandbox(level="profiles", unusable=(UnusableSandbox("landlock", "the kernel has none"),)), Sandbox()]
+)
 async def test_without_a_sandbox_no_script_runs(running: Callable[..., Run], workspace: Path, sandbox: Sandbox) -> None:
     result = await running("", sandbox)("backup", "x")
     assert not result.ok and "no script is run without a sandbox" in result.text

@@ -43,7 +43,10 @@ class _Wire(psycopg.Connection[Any]):
             options.setdefault("timeout", self.patience)
         try:
             return super().wait(gen, *arguments, **options)
-        except psycopg.errors._WaitTimeout as error:
+        except psycopg.OperationalError as error:
+            # an error of the server has a state, and one of a lost connection leaves no statement under way
+            if error.sqlstate or self.pgconn.transaction_status != psycopg.pq.TransactionStatus.ACTIVE:
+                raise
             self.pgconn.finish()
             raise psycopg.OperationalError(f"no answer within {self.patience:g} s") from error
 
