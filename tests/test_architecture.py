@@ -53,7 +53,7 @@ HOSTS = {
     "httpx": "delivery memory providers tools",
     "idna": "policy",
     "httpx2": "providers",
-    "markdown": "delivery",
+    "markdown_it": "delivery",
     "jinja2": "control",
     "markupsafe": "control",
     "mcp": "mcp",

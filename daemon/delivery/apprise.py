@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.delivery.base import Progress
 from daemon.delivery.letter import Letter, compose
-from daemon.delivery.markup import beginning, plain, some_parts
+from daemon.delivery.markup import beginning, html, plain, some_parts
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt, Status
 from daemon.redact import is_ordinary
@@ -153,28 +153,6 @@ def _title(title: str, most: int) -> tuple[str, str]:
     if not most:
         return "", f"**{title}**\n\n"
     return (title if len(title) <= most else f"{title[: most - 1]}…"), ""
-
-
-def html(markdown: str) -> str:
-    """Return Markdown as HTML: raw HTML in it as text, images as links, links only where a mail may lead."""
-    from markdown import Markdown  # type: ignore[import-untyped]
-
-    writer = Markdown(extensions=["tables", "fenced_code", "sane_lists", "nl2br"])
-    writer.preprocessors.deregister("html_block")
-    writer.inlinePatterns.deregister("html")
-    for name in ("image_link", "image_reference", "short_image_ref"):
-        writer.inlinePatterns.deregister(name)  # a mail program would fetch it, and tell a stranger that you read
-    writer.treeprocessors.register(_HonestLinks(), "honest links", 0)
-    return str(writer.convert(markdown))
-
-
-class _HonestLinks:
-    """Takes the address from links that lead elsewhere than to the web or to a mailbox."""
-
-    def run(self, root: Any) -> None:
-        for link in root.iter("a"):
-            if not link.get("href", "").lower().startswith(("http://", "https://", "mailto:")):
-                link.attrib.clear()
 
 
 def _same(markdown: str) -> str:

@@ -61,7 +61,8 @@ async def _shown(bus: Bus, title: str, body: str, urgent: bool) -> Receipt:
 
 def _beginning(letter: Letter, run: str) -> str:
     """Return how the report begins, in words."""
-    text = "\n".join(line.rstrip() for line in plain(letter.body).splitlines() if line.strip())
+    begins = letter.body[: 10 * _LONGEST]
+    text = "\n".join(line.rstrip() for line in plain(begins).splitlines() if line.strip())
     if len(text) <= _LONGEST:
         return text
     cut = text[:_LONGEST].rpartition("\n" if "\n" in text[_LONGEST // 2 : _LONGEST] else " ")[0] or text[:_LONGEST]
