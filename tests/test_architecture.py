@@ -46,6 +46,8 @@ HOSTS = {
     "anthropic": "providers",
     "apprise": "delivery",
     "apscheduler": "engine",
+    "dbus_fast": "delivery",
+    "docstring_parser": "functions",
     "certifi": "tools",
     "procrastinate": "fleet",
     "httpcore": "tools",
@@ -312,7 +314,7 @@ print("\\n".join(seen))
 
 
 # What extras of pyproject.toml bring, and the tests' own environment need not have.
-OPTIONAL = ("mcp", "numpy", "onnxruntime", "opentelemetry", "procrastinate", "psycopg")
+OPTIONAL = ("apprise", "dbus_fast", "mcp", "numpy", "onnxruntime", "opentelemetry", "procrastinate", "psycopg", "rich")
 
 
 def test_importing_a_module_does_nothing(tmp_path):

@@ -94,7 +94,7 @@ def service(url: str) -> Any:
     try:
         import apprise
     except ModuleNotFoundError as error:
-        problem = f"the package {error.name} is not installed: pip install apprise"
+        problem = f"the package {error.name} is not installed: pip install 'agentd-routines[notify]'"
         raise DeliveryFailed(problem, retry=False) from None
     with _listening() as said:
         plugin = apprise.Apprise.instantiate(url, suppress_exceptions=True)

@@ -28,7 +28,7 @@ def plain(markdown: str) -> str:
 
 
 def html(markdown: str) -> str:
-    """Return Markdown as HTML for mail: it loads nothing and runs nothing, and links lead to the web or to a mailbox."""
+    """Return Markdown as HTML for mail: it loads and runs nothing, and its links lead to the web or to a mailbox."""
     parser = _parser(for_mail=True)
     tokens = parser.parse(markdown)
     for token in tokens:
