@@ -1,8 +1,8 @@
-"""To mail, chats and phones, by the library apprise: one URL per target (https://github.com/caronc/apprise/wiki).
+"""To chats and phones, by the library apprise: one URL per target (https://github.com/caronc/apprise/wiki).
 
 The library says only whether it worked; why not, it tells its log, which is read along here. It blocks, so each
-message is sent in a thread of its own. What the service takes decides what it gets: HTML without images for mail,
-Markdown or words for chats; a report that is too long comes as an attachment, or else in parts.
+message is sent in a thread of its own. What the service takes decides what it gets: HTML without images, Markdown or
+words; a report that is too long comes as an attachment, or else in parts. Mail goes by mail.py, unless PGP encrypts it.
 """
 
 from __future__ import annotations

@@ -69,9 +69,9 @@ class MailAddress:
 
 def is_mail(url: str) -> bool:
     """Return whether an address is one of ours; those that encrypt mails are left to apprise."""
-    scheme, found, rest = url.partition("://")
+    scheme, separator, rest = url.strip().partition("://")
     query = _query(rest.partition("?")[2])
-    return bool(found) and scheme.lower() in ("mailto", "mailtos") and not {"pgp", "wkd"} & query.keys()
+    return bool(separator) and scheme.lower() in ("mailto", "mailtos") and not {"pgp", "wkd"} & query.keys()
 
 
 def parse_mail_address(url: str) -> MailAddress:
@@ -116,10 +116,10 @@ def parse_mail_address(url: str) -> MailAddress:
         if not local:
             raise _fault("it lacks a sender: from=ADDRESS, or a user")
         sender = f"{local}@{domain}"
-    [found] = _addresses(sender, "from")[:1] or [None]
-    if found is None:
+    senders = _addresses(sender, "from")
+    if not senders:
         raise _fault("from= has no mail address")
-    sender_address = Address(name or found.display_name, addr_spec=found.addr_spec)
+    sender_address = Address(name or senders[0].display_name, addr_spec=senders[0].addr_spec)
     recipients = tuple(address for target in targets for address in _addresses(target, "to"))
     try:
         timeout = float(query.get("cto", _TIMEOUT))
@@ -250,13 +250,13 @@ def _mails(address: MailAddress, delivery: Delivery) -> Iterator[tuple[str, Emai
 
 def _query(text: str) -> dict[str, str]:
     """Return the arguments of an address; a + is one, as in ada+reports@example.org."""
-    found: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     for pair in text.split("&"):
         key, _, value = pair.partition("=")
         if value:
             key = unquote(key)
-            found[key if key.startswith("+") else key.lower()] = unquote(value).strip()
-    return found
+            arguments[key if key.startswith("+") else key.lower()] = unquote(value).strip()
+    return arguments
 
 
 def _host_and_port(text: str) -> tuple[str, int]:

@@ -62,10 +62,10 @@ def parse(docstring: str | None) -> Doc:
 def _parse_numpy(text: str) -> Doc:
     from docstring_parser import numpydoc
 
-    found = numpydoc.parse(text)
-    arguments = {name.strip(" *"): each for each in found.params for name in each.arg_name.split(",")}
+    docstring = numpydoc.parse(text)
+    arguments = {name.strip(" *"): each for each in docstring.params for name in each.arg_name.split(",")}
     return Doc(
-        _paragraphs((found.description or "").splitlines()),
+        _paragraphs((docstring.description or "").splitlines()),
         {name: " ".join((each.description or "").split()) for name, each in arguments.items()},
     )
 
