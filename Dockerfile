@@ -14,7 +14,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends bubblewrap git 
     && useradd --system --uid 10001 --create-home --home-dir /var/lib/agentd agentd \
     && install -d -o agentd -g agentd -m 0700 /run/agentd /var/lib/agentd/workspace
 
-# EXTRAS=[postgres] for several machines on one database: compose.yml
+# EXTRAS=[postgres] for several machines on one database: compose.yml; [notify] for chats and phones
 ARG EXTRAS=
 
 WORKDIR /opt/agentd

@@ -244,15 +244,15 @@ class App:
         endpoint, env = config.otel.endpoint, self.place.env
         if not endpoint and not any(env.get(name) for name in OTLP):
             return None
-        from daemon.traces import Courier, Traces, over_http, wanted
+        from daemon.traces import SpanExporter, Traces, otlp_pipeline, wanted
 
         receiver = wanted(endpoint, env, file=display(config.file))
         if receiver is None:
             return None
         for name in OTLP_HEADERS:
             self.secrets.add_headers(env.get(name, ""))
-        courier, now = Courier(lambda: over_http(receiver)), self.clock.now
-        return Traces(courier, self.journal, config=lambda: self.config, now=now, redact=self.redact)
+        exporter, now = SpanExporter(lambda: otlp_pipeline(receiver)), self.clock.now
+        return Traces(exporter, self.journal, config=lambda: self.config, now=now, redact=self.redact)
 
     def _journal(self, database: Database) -> Journal:
         lease, now = self.config.executor.lease, self.clock.now

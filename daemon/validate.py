@@ -12,6 +12,7 @@ from shlex import join
 
 from daemon.config import CHANNELS, Config, load_config
 from daemon.definitions import display, read_toml
+from daemon.delivery import missing_extra
 from daemon.errors import ConfigError, Fault
 from daemon.money import priced
 from daemon.places import find_state, looked_at, user_home
@@ -100,6 +101,7 @@ def examine(file: Path, *, env: Mapping[str, str], state: Path, tools: Collectio
     used = {config.provider} | {n for r in loaded.routines.values() for n in (r.run.provider, *r.run.fallback) if n}
     found.notes += _missing_keys(config, used & config.provider_names, env)
     found.notes += _missing_addresses(config, env)
+    found.notes += _missing_extras(config, loaded.routines.values(), env)
     found.notes += _ordinary_passwords(config, env)
     found.notes += _closed_gates(policy, loaded.routines.values()) if policy else []
     return found
@@ -149,6 +151,22 @@ def _missing_addresses(config: Config, env: Mapping[str, str]) -> list[str]:
             config.target_secret(name, env)
         except ConfigError as error:
             notes += [str(fault) for fault in error.faults]
+    return notes
+
+
+def _missing_extras(config: Config, routines: Iterable[Routine], env: Mapping[str, str]) -> list[str]:
+    """Return a note for each target, and for each routine that notifies the desktop, whose extra is not installed."""
+    notes = []
+    for name, target in sorted(config.targets.items()):
+        try:
+            url = config.target_url(name, env)
+        except ConfigError:
+            continue  # told as a missing address
+        if problem := missing_extra(target.kind, url.get_secret_value() if url else ""):
+            notes.append(f"{display(config.file)}: targets.{name}.kind: {problem}")
+    if problem := missing_extra("desktop"):
+        users = [routine for routine in routines if any(place.to == "desktop" for place in routine.deliver)]
+        notes += [f"{display(each.path or f'{each.name}.toml')}: deliver.to: {problem}" for each in users]
     return notes
 
 

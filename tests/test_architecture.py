@@ -45,6 +45,8 @@ HOSTS = {
     "anthropic": "providers",
     "apprise": "delivery",
     "apscheduler": "engine",
+    "dbus_fast": "delivery",
+    "docstring_parser": "functions",
     "certifi": "http_client",
     "procrastinate": "fleet",
     "httpcore": "tools",
@@ -52,7 +54,7 @@ HOSTS = {
     "httpx": "delivery memory providers tools",
     "idna": "policy",
     "httpx2": "http_limit mcp providers",
-    "markdown": "delivery",
+    "markdown_it": "delivery",
     "jinja2": "control",
     "markupsafe": "control",
     "mcp": "mcp",
@@ -311,7 +313,7 @@ print("\\n".join(seen))
 
 
 # What extras of pyproject.toml bring, and the tests' own environment need not have.
-OPTIONAL = ("mcp", "numpy", "onnxruntime", "opentelemetry", "procrastinate", "psycopg")
+OPTIONAL = ("apprise", "dbus_fast", "mcp", "numpy", "onnxruntime", "opentelemetry", "procrastinate", "psycopg", "rich")
 
 
 def test_importing_a_module_does_nothing(tmp_path):

@@ -41,7 +41,7 @@ def load_config(path: Path, overlay: Path | None = None) -> Config:
     if config.memory.api_key is not None:
         refuse_if_open(path, display(path), "memory.api_key")
     for name, target in config.targets.items():
-        if target.kind == "apprise" and target.url is not None:
+        if target.kind in ("mail", "apprise") and target.url is not None:
             refuse_if_open(path, display(path), f"targets.{name}.url")
     return config
 

@@ -86,6 +86,13 @@ def _sound_targets(config: Config) -> Iterator[Conflict]:
             and not target.url.get_secret_value().startswith(("http://", "https://"))
         ):
             yield Conflict(f"{key}.url", "expected an address", hint='like "https://example.org/hooks/agentd"')
+        if (
+            target.kind == "mail"
+            and target.url
+            and not target.url.get_secret_value().startswith(("mailto://", "mailtos://"))
+        ):
+            hint = 'like "mailtos://USER:PASSWORD@example.org?to=ada@example.org"'
+            yield Conflict(f"{key}.url", "expected the address of a mailbox", hint=hint)
 
 
 def _digests_go_somewhere(config: Config) -> Iterator[Conflict]:

@@ -232,9 +232,9 @@ CHANNELS = ("file", "log", "desktop")
 
 
 OF_KIND = {
-    "url": ("apprise", "webhook", "ping"),
-    "url_file": ("apprise", "webhook", "ping"),
-    "url_env": ("apprise", "webhook", "ping"),
+    "url": ("mail", "apprise", "webhook", "ping"),
+    "url_file": ("mail", "apprise", "webhook", "ping"),
+    "url_env": ("mail", "apprise", "webhook", "ping"),
     "secret_file": ("webhook",),
     "secret_env": ("webhook",),
     "limit": ("webhook",),
@@ -246,10 +246,10 @@ OF_KIND = {
 class TargetConfig(Table):
     """One place that reports go to by its name: `to = "mail"` in a routine."""
 
-    kind: Literal["apprise", "webhook", "ping", "desktop", "file", "log"]
+    kind: Literal["mail", "apprise", "webhook", "ping", "desktop", "file", "log"]
     """How it is reached."""
     url: SecretStr | None = Field(default=None, min_length=1)
-    """Kinds apprise, webhook and ping: its address; of kind apprise only if this file is yours alone (0600)."""
+    """Kinds mail, apprise, webhook, ping: its address; of mail and apprise only if this file is yours alone (0600)."""
     url_file: Name | None = None
     """A file that holds the address (yours, 0600)."""
     url_env: Name | None = None

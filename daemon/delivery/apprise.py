@@ -1,8 +1,8 @@
-"""To mail, chats and phones, by the library apprise: one URL per target (https://github.com/caronc/apprise/wiki).
+"""To chats and phones, by the library apprise: one URL per target (https://github.com/caronc/apprise/wiki).
 
 The library says only whether it worked; why not, it tells its log, which is read along here. It blocks, so each
-message is sent in a thread of its own. What the service takes decides what it gets: HTML without images for mail,
-Markdown or words for chats; a report that is too long comes as an attachment, or else in parts.
+message is sent in a thread of its own. What the service takes decides what it gets: HTML without images, Markdown or
+words; a report that is too long comes as an attachment, or else in parts. Mail goes by mail.py, unless PGP encrypts it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.delivery.base import Progress
 from daemon.delivery.letter import Letter, compose
-from daemon.delivery.markup import beginning, plain, some_parts
+from daemon.delivery.markup import beginning, html, plain, some_parts
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt, Status
 from daemon.redact import is_ordinary
@@ -94,7 +94,7 @@ def service(url: str) -> Any:
     try:
         import apprise
     except ModuleNotFoundError as error:
-        problem = f"the package {error.name} is not installed: pip install apprise"
+        problem = f"the package {error.name} is not installed: pip install 'agentd-routines[notify]'"
         raise DeliveryFailed(problem, retry=False) from None
     with _listening() as said:
         plugin = apprise.Apprise.instantiate(url, suppress_exceptions=True)
@@ -153,28 +153,6 @@ def _title(title: str, most: int) -> tuple[str, str]:
     if not most:
         return "", f"**{title}**\n\n"
     return (title if len(title) <= most else f"{title[: most - 1]}…"), ""
-
-
-def html(markdown: str) -> str:
-    """Return Markdown as HTML: raw HTML in it as text, images as links, links only where a mail may lead."""
-    from markdown import Markdown  # type: ignore[import-untyped]
-
-    writer = Markdown(extensions=["tables", "fenced_code", "sane_lists", "nl2br"])
-    writer.preprocessors.deregister("html_block")
-    writer.inlinePatterns.deregister("html")
-    for name in ("image_link", "image_reference", "short_image_ref"):
-        writer.inlinePatterns.deregister(name)  # a mail program would fetch it, and tell a stranger that you read
-    writer.treeprocessors.register(_HonestLinks(), "honest links", 0)
-    return str(writer.convert(markdown))
-
-
-class _HonestLinks:
-    """Takes the address from links that lead elsewhere than to the web or to a mailbox."""
-
-    def run(self, root: Any) -> None:
-        for link in root.iter("a"):
-            if not link.get("href", "").lower().startswith(("http://", "https://", "mailto:")):
-                link.attrib.clear()
 
 
 def _same(markdown: str) -> str:

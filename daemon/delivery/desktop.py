@@ -7,8 +7,8 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from typing import Any
 
-from daemon.delivery.dbus import Bus, BusError, session_address
 from daemon.delivery.letter import Letter, compose
 from daemon.delivery.markup import plain
 from daemon.errors import DeliveryFailed
@@ -20,13 +20,22 @@ _LONGEST = 400
 # How urgent: 1 goes away by itself, 2 stays until it is seen.
 _NORMAL, _CRITICAL = 1, 2
 _ITS_OWN_TIME = -1
+_PATIENCE = 10.0  # seconds for all of it
 
 
 class DesktopChannel:
     """Shows notifications by the session bus of the daemon's user, on macOS by the system's own script."""
 
-    def __init__(self, env: Mapping[str, str], *, uid: int | None = None, platform: str = sys.platform) -> None:
+    def __init__(
+        self,
+        env: Mapping[str, str],
+        *,
+        uid: int | None = None,
+        platform: str = sys.platform,
+        patience: float = _PATIENCE,
+    ) -> None:
         self._env, self._uid, self._platform = env, os.getuid() if uid is None else uid, platform
+        self._patience = patience
 
     async def send(self, delivery: Delivery) -> Receipt:
         """Show it; the receipt is the number its server gave it."""
@@ -34,34 +43,61 @@ class DesktopChannel:
         body = _beginning(letter, delivery.run)
         if self._platform == "darwin":
             return await _on_macos(letter.title, body)
-        address = session_address(self._env, self._uid)
+        try:
+            import dbus_fast  # noqa: F401
+        except ModuleNotFoundError:
+            problem = "notifications need the extra desktop: pip install 'agentd-routines[desktop]'"
+            raise DeliveryFailed(problem, retry=False) from None
+        address = _session_address(self._env, self._uid)
         if address is None:
             raise DeliveryFailed("no desktop session of this user is there (no session bus)")
         try:
-            bus = await Bus.connect(address)
-        except (OSError, BusError) as error:
-            raise DeliveryFailed(f"the session bus does not answer: {error}") from error
-        try:
-            return await _shown(bus, letter.title, body, delivery.report.status is not Status.SUCCEEDED)
-        except (OSError, BusError) as error:
-            raise DeliveryFailed(f"no notification was shown: {error}") from error
-        finally:
-            bus.close()
+            async with asyncio.timeout(self._patience):
+                return await _show(address, letter.title, body, delivery.report.status is not Status.SUCCEEDED)
+        except TimeoutError:
+            raise DeliveryFailed(f"no notification was shown within {self._patience:g} s") from None
+        except Exception as error:
+            raise DeliveryFailed(f"no notification was shown: {error or type(error).__name__}") from error
 
 
-async def _shown(bus: Bus, title: str, body: str, urgent: bool) -> Receipt:
-    features = await bus.call(_NAME, _PATH, _NAME, "GetCapabilities") or []
-    if "body-markup" in features:
-        body = body.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    hints = {"urgency": ("y", _CRITICAL if urgent else _NORMAL), "desktop-entry": ("s", "agentd")}
-    values: tuple[object, ...] = ("agentd", 0, "", title, body, [], hints, _ITS_OWN_TIME)
-    number = await bus.call(_NAME, _PATH, _NAME, "Notify", "susssasa{sv}i", *values)
+async def _show(address: str, title: str, body: str, urgent: bool) -> Receipt:
+    """Show a notification by the session bus at an address; the connection is there for this one only."""
+    from dbus_fast import Message, MessageType, Variant
+    from dbus_fast.aio import MessageBus
+
+    async def call(member: str, signature: str = "", *values: object) -> Any:
+        message = Message(_NAME, _PATH, _NAME, member, signature=signature, body=list(values))
+        reply = await bus.call(message)
+        if reply is None or reply.message_type is MessageType.ERROR:
+            raise DeliveryFailed(f"{reply.error_name}: {' '.join(map(str, reply.body))}" if reply else "no answer")
+        return reply.body[0]
+
+    bus = await MessageBus(bus_address=address).connect()
+    try:
+        if "body-markup" in await call("GetCapabilities"):
+            body = body.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        hints = {
+            "urgency": Variant("y", _CRITICAL if urgent else _NORMAL),
+            "desktop-entry": Variant("s", "agentd"),
+        }
+        number = await call("Notify", "susssasa{sv}i", "agentd", 0, "", title, body, [], hints, _ITS_OWN_TIME)
+    finally:
+        bus.disconnect()
     return Receipt(detail=f"notification {number}")
+
+
+def _session_address(env: Mapping[str, str], uid: int) -> str | None:
+    """Return where the session bus of a user listens, if there is a sign of one."""
+    if address := env.get("DBUS_SESSION_BUS_ADDRESS"):
+        return address
+    folder = env.get("XDG_RUNTIME_DIR") or f"/run/user/{uid}"
+    return f"unix:path={folder}/bus" if os.path.exists(f"{folder}/bus") else None  # noqa: PTH110 - no Path for a probe
 
 
 def _beginning(letter: Letter, run: str) -> str:
     """Return how the report begins, in words."""
-    text = "\n".join(line.rstrip() for line in plain(letter.body).splitlines() if line.strip())
+    begins = letter.body[: 10 * _LONGEST]
+    text = "\n".join(line.rstrip() for line in plain(begins).splitlines() if line.strip())
     if len(text) <= _LONGEST:
         return text
     cut = text[:_LONGEST].rpartition("\n" if "\n" in text[_LONGEST // 2 : _LONGEST] else " ")[0] or text[:_LONGEST]

@@ -1,84 +1,134 @@
-"""Markdown for targets that show something else: as plain text, and cut to a size.
+"""Markdown for targets that show something else: as plain text, as HTML for mail, and cut to a size.
 
-Not here: HTML, which apprise.py makes with a library; links that are not to be followed, which neutral.py breaks.
+markdown-it-py reads it by the rules of CommonMark. Not here: links that must not be followed, which neutral.py breaks.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_inline import StateInline
+    from markdown_it.tree import SyntaxTreeNode
 
 _FENCE = re.compile(r"^ {0,3}(?P<mark>`{3,}|~{3,})(?P<info>[^`]*)$")
-_HEADING = re.compile(r"^ {0,3}(?P<level>#{1,6})[ \t]+(?P<text>.*?)[ \t]*#*$")
-_CODE = re.compile(r"(?P<ticks>`+)(?P<code>.+?)(?P=ticks)(?!`)")
-# [text](address "title"), with an ! before it an image; one level of brackets or parentheses may be inside
-_LINK = re.compile(
-    r"(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])*)\]"
-    r"\(\s*<?(?P<address>(?:[^\s()<>]|\([^\s()]*\))*)>?(?:\s+(?:\"[^\"]*\"|'[^']*'))?\s*\)"
-)
-_AUTOLINK = re.compile(r"<(?P<address>[A-Za-z][A-Za-z0-9+.-]*:[^\s<>]*)>")
-# Not within words of Latin letters and digits: snake_case, 2*3*4. Chinese writes no spaces around its bold.
-_STRONG = re.compile(
-    r"(?<![A-Za-z0-9*_\\])(\*{1,3}|_{1,3})(?=\S)(?P<text>(?:(?!\1).)+?)(?<=[^\s\\])\1(?![A-Za-z0-9*_])"
-)
-_ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
+_UNDERLINE = 78  # characters at most under a heading
+_MAIL_LINKS = ("http://", "https://", "mailto:")
 
 
 def plain(markdown: str) -> str:
-    """Return the text without its marks: headings underlined, links followed by their address, code as it is."""
-    return "\n".join(_plain_lines(markdown))
+    """Return the text without its marks: headings underlined, links followed by their address, code indented."""
+    from markdown_it.tree import SyntaxTreeNode
+
+    return "\n".join(_block_lines(SyntaxTreeNode(_parser().parse(markdown)).children))
 
 
-def _plain_lines(markdown: str) -> Iterator[str]:
-    for line, in_code in _lines(markdown):
-        if in_code is None:
-            continue  # the fence itself
-        if in_code:
-            yield f"    {line}"
-        elif heading := _HEADING.match(line):
-            text = _spans(heading["text"])
-            yield text
-            yield ("=" if len(heading["level"]) == 1 else "-") * min(len(text), 78)
-        else:
-            yield _spans(line)
+def html(markdown: str) -> str:
+    """Return Markdown as HTML for mail: it loads and runs nothing, and its links lead to the web or to a mailbox."""
+    parser = _parser(for_mail=True)
+    tokens = parser.parse(markdown)
+    for token in tokens:
+        for child in token.children or ():
+            if child.type == "link_open" and not str(child.attrs.get("href")).lower().startswith(_MAIL_LINKS):
+                child.attrs.clear()
+    return str(parser.renderer.render(tokens, parser.options, {}))
 
 
-def _lines(markdown: str) -> Iterator[tuple[str, bool | None]]:
-    """Yield each line and whether it is code; None for the fence around it."""
-    fence = ""
-    for line in markdown.splitlines():
-        found = _FENCE.match(line)
-        if fence:
-            closes = found and not found["info"].strip() and found["mark"].startswith(fence)
-            yield line, None if closes else True
-            fence = "" if closes else fence
-        elif found:
-            fence = found["mark"]
-            yield line, None
-        else:
-            yield line, False
+@cache
+def _parser(*, for_mail: bool = False) -> MarkdownIt:
+    """Return a parser of CommonMark to which raw HTML is text; for mail it reads tables, and images as links."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"html": False, "breaks": True})
+    parser.inline.ruler.at("emphasis", _scan_emphasis)
+    if for_mail:  # a mail program would fetch an image, and tell a stranger that the mail was read
+        parser.enable("table").disable("image")
+    return parser
 
 
-def _spans(line: str) -> str:
-    """Return a line without the marks inside it; code spans keep every character."""
-    kept: list[str] = []
+def _scan_emphasis(state: StateInline, silent: bool) -> bool:
+    """Read marks of emphasis, the rule `emphasis` of markdown-it, with two departures from CommonMark.
 
-    def keep(found: re.Match[str]) -> str:
-        kept.append(found["code"].strip())
-        return f"\0{len(kept) - 1}\0"
+    Inside a word of ASCII letters and digits nothing is marked: `2*3*4` keeps its signs. And beside a character that is
+    not ASCII a mark opens or closes whatever stands on its other side, as Chinese has no spaces: `**注意：**请`.
+    """
+    from markdown_it.rules_inline.state_inline import Delimiter
 
-    text = _CODE.sub(keep, line.replace("\0", ""))
-    text = _LINK.sub(_link_in_words, text)
-    text = _AUTOLINK.sub(lambda found: found["address"], text)
-    for _ in range(3):  # ***bold and italic***, *one **in** another*
-        text = _STRONG.sub(lambda found: found["text"], text)
-    text = _ESCAPE.sub(r"\1", text)
-    return re.sub("\0(\\d+)\0", lambda found: kept[int(found[1])], text)
+    mark = state.src[state.pos]
+    if silent or mark not in "*_":
+        return False
+    scanned = state.scanDelims(state.pos, mark == "*")
+    end = state.pos + scanned.length
+    before = state.src[state.pos - 1] if state.pos else " "
+    after = state.src[end] if end < state.posMax else " "
+    can_open, can_close = scanned.can_open, scanned.can_close
+    if mark == "*" and not (before.isascii() and after.isascii()):
+        can_open, can_close = not after.isspace(), not before.isspace()
+    can_open = can_open and not (before.isascii() and before.isalnum())
+    can_close = can_close and not (after.isascii() and after.isalnum())
+    for _ in range(scanned.length):
+        state.push("text", "", 0).content = mark
+        token = len(state.tokens) - 1
+        state.delimiters.append(
+            Delimiter(marker=ord(mark), length=scanned.length, token=token, end=-1, open=can_open, close=can_close)
+        )
+    state.pos = end
+    return True
 
 
-def _link_in_words(found: re.Match[str]) -> str:
-    text, address = found["text"].strip(), found["address"]
-    return text if not address or text == address else f"{text} ({address})" if text else address
+def _block_lines(blocks: Sequence[SyntaxTreeNode]) -> list[str]:
+    """Return blocks as lines of text, with an empty line between two of them except in a tight list."""
+    lines: list[str] = []
+    for number, block in enumerate(blocks):
+        if number and not _is_tight(blocks[number - 1]):
+            lines.append("")
+        match block.type:
+            case "heading":
+                text = _inline_text(block)
+                lines += [text, ("=" if block.tag == "h1" else "-") * min(len(text), _UNDERLINE)]
+            case "fence" | "code_block":
+                lines += [f"    {line}" for line in block.content.splitlines()]
+            case "blockquote":
+                lines += [f"> {line}".rstrip() for line in _block_lines(block.children)]
+            case "bullet_list" | "ordered_list":
+                lines += _block_lines(block.children)
+            case "list_item":
+                mark = f"{block.info}{block.markup} "
+                inside = _block_lines(block.children) or [""]
+                lines += [f"{mark}{inside[0]}", *(f"{' ' * len(mark)}{line}".rstrip() for line in inside[1:])]
+            case "hr":
+                lines.append("---")
+            case _:
+                lines += _inline_text(block).split("\n")
+    return lines
+
+
+def _is_tight(block: SyntaxTreeNode) -> bool:
+    """Return whether what follows a block stands on the very next line."""
+    if block.type == "list_item":
+        return not block.children or _is_tight(block.children[0])
+    return block.type == "paragraph" and block.hidden
+
+
+def _inline_text(node: SyntaxTreeNode) -> str:
+    """Return the text inside a block, a link or an emphasis."""
+    parts: list[str] = []
+    for child in node.children:
+        match child.type:
+            case "link" | "image":
+                text = _inline_text(child)
+                address = str(child.attrs.get("href") or child.attrs.get("src") or "")
+                is_same = not address or child.info == "auto" or _parser().normalizeLink(text) == address
+                parts.append(text if is_same else f"{text} ({address})" if text else address)
+            case "softbreak" | "hardbreak":
+                parts.append("\n")
+            case _:
+                parts.append(_inline_text(child) if child.children else child.content)
+    return "".join(parts).strip()
 
 
 def parts(text: str, limit: int, size: Callable[[str], int] = len) -> list[str]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.config import Config, TargetConfig
+from daemon.definitions import display
 from daemon.delivery.base import Channel
-from daemon.errors import DeliveryFailed
+from daemon.errors import ConfigError, DeliveryFailed, Fault
 from daemon.models import Delivery, Receipt, Run
 
 if TYPE_CHECKING:
@@ -21,7 +24,7 @@ class Targets:
     """Knows the targets by name; their secrets are known to `secrets` from the beginning."""
 
     def __init__(self, config: Config, *, workspace: Path, env: Mapping[str, str], secrets: Secrets) -> None:
-        """Raise ConfigError if a target's address or secret is missing."""
+        """Raise ConfigError if a target's address or secret is missing, or the extra that its kind needs."""
         self._workspace, self._env, self._secrets = workspace, env, secrets
         self._tables: dict[str, TargetConfig] = dict(config.targets)
         self._urls: dict[str, str] = {}
@@ -31,6 +34,9 @@ class Targets:
             if url := config.target_url(name, env):
                 self._urls[name] = url.get_secret_value()
                 secrets.add_address(self._urls[name], whole=True)
+            if problem := missing_extra(table.kind, self._urls.get(name, "")):
+                key = f"targets.{name}.kind"
+                raise ConfigError(Fault(file=display(config.file), key=key, found=table.kind, problem=problem))
             if table.kind == "webhook" and (secret := config.target_secret(name, env)):
                 self._signing[name] = secret.get_secret_value()
                 secrets.add(self._signing[name])
@@ -40,7 +46,7 @@ class Targets:
         if name not in self._channels:
             table = self._tables.get(name)
             kind = table.kind if table else name
-            if kind not in KINDS or (table is None and kind in ("webhook", "apprise", "ping")):
+            if kind not in KINDS or (table is None and kind in ("webhook", "mail", "apprise", "ping")):
                 known = ", ".join(sorted({*self._tables, "desktop", "file", "log"}))
                 raise DeliveryFailed(f"there is no target {name!r}; known are {known}")
             self._channels[name] = KINDS[kind](self, name)
@@ -83,9 +89,17 @@ class Targets:
             limit=table.limit,
         )
 
+    def _mail(self, name: str) -> Channel:
+        from daemon.delivery.mail import MailChannel
+
+        return MailChannel(self._urls[name], secrets=self._secrets)
+
     def _apprise(self, name: str) -> Channel:
         from daemon.delivery.apprise import AppriseChannel
+        from daemon.delivery.mail import is_mail
 
+        if is_mail(self._urls[name]):
+            return self._mail(name)
         return AppriseChannel(self._urls[name], secrets=self._secrets)
 
     def _ping(self, name: str) -> Channel:
@@ -99,10 +113,23 @@ KINDS: Mapping[str, Callable[[Targets, str], Channel]] = {
     "log": Targets._log,
     "desktop": Targets._desktop,
     "webhook": Targets._webhook,
+    "mail": Targets._mail,
     "apprise": Targets._apprise,
     "ping": Targets._ping,
 }
 """How each kind of target is made, the first time that something goes there."""
+
+
+def missing_extra(kind: str, url: str = "") -> str:
+    """Return which extra a target of this kind and address still needs, as a sentence; empty if it needs none."""
+    if kind == "apprise":
+        from daemon.delivery.mail import is_mail
+
+        if not is_mail(url) and util.find_spec("apprise") is None:
+            return "this address needs the extra notify: pip install 'agentd-routines[notify]'"
+    if kind == "desktop" and sys.platform != "darwin" and util.find_spec("dbus_fast") is None:
+        return "notifications need the extra desktop: pip install 'agentd-routines[desktop]'"
+    return ""
 
 
 class _AtPath:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daemon.delivery import missing_extra
 from daemon.doctor import server
 from daemon.errors import ConfigError
 from daemon.places import user_home
@@ -97,8 +98,9 @@ def _targets(config: Config, env: Mapping[str, str]) -> Iterator[tuple[str, str,
         try:
             url = config.target_url(name, env)
             config.target_secret(name, env)
-            if target.kind == "apprise" and url:
-                fault = _apprise_fault(url.get_secret_value())
+            fault = missing_extra(target.kind, url.get_secret_value() if url else "")
+            if target.kind in ("mail", "apprise") and url and not fault:
+                fault = _address_fault(url.get_secret_value())
         except ConfigError as error:
             fault = "; ".join(str(each) for each in error.faults)
         yield name, target.kind, fault
@@ -114,12 +116,17 @@ def _target_urls(config: Config, env: Mapping[str, str]) -> dict[str, str]:
     return urls
 
 
-def _apprise_fault(url: str) -> str:
-    from daemon.delivery.apprise import service
+def _address_fault(url: str) -> str:
+    from daemon.delivery.mail import is_mail, parse_mail_address
     from daemon.errors import DeliveryFailed
 
     try:
-        service(url)
+        if is_mail(url):
+            parse_mail_address(url)
+        else:
+            from daemon.delivery.apprise import service
+
+            service(url)
     except DeliveryFailed as error:
         return str(error)
     return ""

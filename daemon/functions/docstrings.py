@@ -1,4 +1,8 @@
-"""Read a docstring as a model should: what the function does, and what each argument means."""
+"""Read a docstring as a model should: what the function does, and what each argument means.
+
+Google and Sphinx are read here: docstring_parser loses what stands behind the arguments, knows no `Keyword Args`, and
+gives up all arguments where one has no colon. It reads NumPy.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ _ARGUMENTS = re.compile(r"^(Args|Arguments|Parameters|Params|Keyword Args|Other 
 _OTHER = re.compile(r"^(Returns?|Yields?|Raises|Examples?|Notes?|See Also|Warnings?|Attributes|Todo|References):\s*$")
 _ARGUMENT = re.compile(r"^(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
 _SPHINX_PARAM = re.compile(r"^:(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*?\s)?\*{0,2}(\w+)\s*:\s*(.*)$")
+_NUMPY = re.compile(r"^(Other )?Parameters\n-{3,}$", re.MULTILINE)
 _SPHINX_ANY = re.compile(r"^:\w+[^:]*:")
 
 
@@ -22,8 +27,11 @@ class Doc(NamedTuple):
 
 
 def parse(docstring: str | None) -> Doc:
-    """Take a docstring of the Google or Sphinx style apart; any other text is all description."""
-    lines = cleandoc(docstring or "").splitlines()
+    """Take a docstring of the Google, Sphinx or NumPy style apart; any other text is all description."""
+    text = cleandoc(docstring or "")
+    if _NUMPY.search(text):
+        return _parse_numpy(text)
+    lines = text.splitlines()
     description: list[str] = []
     arguments: dict[str, list[str]] = {}
     place, indent, current = "description", 0, ""
@@ -49,6 +57,17 @@ def parse(docstring: str | None) -> Doc:
         elif place in ("arguments", "sphinx") and current:
             arguments[current].append(line.strip())
     return Doc(_paragraphs(description), {name: " ".join(filter(None, text)) for name, text in arguments.items()})
+
+
+def _parse_numpy(text: str) -> Doc:
+    from docstring_parser import numpydoc
+
+    docstring = numpydoc.parse(text)
+    arguments = {name.strip(" *"): each for each in docstring.params for name in each.arg_name.split(",")}
+    return Doc(
+        _paragraphs((docstring.description or "").splitlines()),
+        {name: " ".join((each.description or "").split()) for name, each in arguments.items()},
+    )
 
 
 def _paragraphs(lines: list[str]) -> str:

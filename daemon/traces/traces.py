@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -11,7 +13,7 @@ from urllib.parse import urlsplit
 from daemon.errands import Errands
 from daemon.errors import NotFound
 from daemon.models import Json
-from daemon.traces.courier import Courier
+from daemon.traces.exporter import SpanExporter
 from daemon.traces.spans import Span, of_run
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ VENDORS = {
 }
 _PORTS = {"https": 443, "http": 80}
 _RETRY = 5.0  # seconds, after a journal that could not be read
+_MOST_WAITING = 2048  # spans, until they are handed to the SDK, whose own queue is as long
 
 
 class Traces:
@@ -40,16 +43,18 @@ class Traces:
 
     def __init__(
         self,
-        courier: Courier,
+        exporter: SpanExporter,
         journal: Journal,
         *,
         config: Callable[[], Config],
         now: Callable[[], datetime],
         redact: Callable[[str], str],
     ) -> None:
-        self._courier, self._journal, self._config, self._redact = courier, journal, config, redact
+        self._exporter, self._journal, self._config, self._redact = exporter, journal, config, redact
         self.now = now
         self._ended = Errands("traces", self._tell_of, retry=_RETRY)
+        self._waiting: deque[Span] = deque(maxlen=_MOST_WAITING)
+        self._export = Errands("spans", self._export_waiting, retry=_RETRY)
 
     @property
     def content(self) -> bool:
@@ -84,7 +89,8 @@ class Traces:
                 key: self._redact(value) if isinstance(value, str) else value for key, value in span.attributes.items()
             }
             span = replace(span, attributes=clean, error=self._redact(span.error) if span.error else span.error)
-        self._courier.take(span)
+        self._waiting.append(span)
+        self._export.add("waiting")
 
     def look(self, run: str) -> None:
         """Tell of a run, if it has ended."""
@@ -102,7 +108,13 @@ class Traces:
                 for span in of_run(run, steps, provider=vendor, content=self.content):
                     self.add(span)
 
+    async def _export_waiting(self, _: Sequence[str]) -> None:
+        """Hand over what waits, in a thread: the SDK is imported for the first span."""
+        spans = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        await asyncio.to_thread(self._exporter.export, spans)
+
     async def close(self) -> None:
         """Send what is left, for as long as that does not hold up the stop."""
         await self._ended.finish()
-        await self._courier.close()
+        await self._export.finish()
+        await self._exporter.close()

@@ -100,6 +100,18 @@ async def test_without_a_terminal_it_says_what_to_use_instead(home):
     assert (await home.agentctl("top", "--json")).json["status"]["version"]
 
 
+async def test_without_its_extra_it_says_how_to_get_it(home):
+    await home.start()
+    code = "import sys; sys.modules['rich'] = None; from daemon.control.cli import main; sys.exit(main(sys.argv[1:]))"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", code, "--socket", str(home.socket), "top"),
+        env=home.env,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, err = await process.communicate()
+    assert process.returncode == 1 and b"pip install 'agentd-routines[top]'" in err and b"Traceback" not in err
+
+
 def test_what_was_spent_today_stands_beside_its_cap():
     days = [{"outcomes": {"succeeded": 2, "missed": 1}, "tokens": {"input": 1200, "output": 34}}]
     cap = {"rule": "[budget] day = 5", "routine": None, "unit": "usd", "limit": 5.0, "spent": 0.1}

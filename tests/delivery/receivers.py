@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import email
+import warnings
 from contextlib import asynccontextmanager
 from email import policy
 
-from aiosmtpd.smtp import SMTP
+from aiosmtpd.smtp import SMTP, AuthResult
 
 
 class Post:
@@ -81,17 +82,32 @@ class Mailbox:
 
     def __init__(self, *plan: str) -> None:
         self.plan, self.mails = list(plan), []
+        self.taken: list[tuple[list[str], bytes]] = []
+        """The recipients of each mail, and its bytes."""
 
     async def handle_DATA(self, server, session, envelope):  # noqa: N802 - its name is aiosmtpd's
         answer = self.plan.pop(0) if self.plan else "250 taken"
         if answer.startswith("250"):
+            self.taken.append((envelope.rcpt_tos, envelope.content))
             self.mails.append(email.message_from_bytes(envelope.content, policy=policy.default))
         return answer
 
     @asynccontextmanager
-    async def open(self):
+    async def open(self, *, tls=None, mode="insecure", user="", password=""):
+        """Listen; with a TLS context in the mode `ssl` or `starttls`, with a user only to who knows the password."""
+
+        def is_known(server, session, envelope, mechanism, data):
+            known = (data.login, data.password) == (user.encode(), password.encode())
+            return AuthResult(success=known, handled=False)
+
+        def session():
+            context = tls if mode == "starttls" else None
+            more = {"authenticator": is_known, "auth_required": True, "auth_require_tls": mode == "starttls"}
+            with warnings.catch_warnings(action="ignore"):  # it does not see the TLS that it is spoken to by
+                return SMTP(self, enable_SMTPUTF8=True, tls_context=context, **(more if user else {}))
+
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: SMTP(self, enable_SMTPUTF8=True), "127.0.0.1", 0)
+        server = await loop.create_server(session, "127.0.0.1", 0, ssl=tls if mode == "ssl" else None)
         self.port = server.sockets[0].getsockname()[1]
         self.url = f"mailto://127.0.0.1:{self.port}/?from=agentd@example.org&to=ada@example.org&mode=insecure"
         try:

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.delivery.apprise import html
-from daemon.delivery.markup import MOST_PARTS, parts, plain, some_parts
+from daemon.delivery.markup import MOST_PARTS, html, parts, plain, some_parts
 
 REPORT = """# Morning
 
@@ -38,16 +37,31 @@ def test_words_keep_everything_but_the_marks():
         ("``a ` b``", "a ` b"),
         ("[https://example.org](https://example.org)", "https://example.org"),
         ("中文**粗体**。", "中文粗体。"),
+        ("**注意：**请看**“这里”**。", "注意：请看“这里”。"),
+        ("**un**believable", "**un**believable"),
+        ("`**code**` and **bold `code`**", "**code** and bold code"),
+        ("[see **this**][1]\n\n[1]: https://example.org", "see this (https://example.org)"),
+        ("a &amp; b", "a & b"),
     ],
 )
 def test_marks_are_told_from_characters(markdown, words):
     assert plain(markdown) == words
 
 
+def test_lists_quotes_and_tables_keep_their_shape():
+    markdown = "1. one\n   - a\n   - b\n2. two\n\n> they\n> said\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+    assert plain(markdown) == markdown.strip()
+
+
+def test_code_inside_a_list_is_code():
+    assert plain("- run this:\n\n  ```sh\n  rm *a* *b*\n  ```\n") == "- run this:\n\n      rm *a* *b*"
+
+
 def test_mail_is_html_that_loads_and_runs_nothing():
     told = html(REPORT + "\n<script>alert(1)</script><img src=x onerror=alert(1)>\n\n[x](javascript:alert(1))\n")
     assert "<h1>Morning</h1>" in told and "<strong>Two</strong>" in told and 'href="https://example.org/g_1"' in told
-    assert "<img" not in told and "<script" not in told and "javascript:" not in told.replace("&#", "")
+    assert "<img" not in told and "<script" not in told and 'href="javascript' not in told
+    assert "<a>files</a>" in html("[files](file+ssh://somewhere)")
     assert "&lt;script&gt;" in told
 
 

@@ -72,11 +72,10 @@ async def test_what_arrived_without_our_hearing_of_it_comes_again_under_the_same
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 async def test_mail_goes_out_when_the_network_is_back_each_once(journal, clock, workspace, ended):
-    # apprise leaves five seconds between mails, so this takes its time
     journal.alerting = Alerting(to=("log",))
     async with Mailbox().open() as box, Wire(box.port).laid() as wire:
-        url = box.url.replace(str(box.port), str(wire.port)) + "&cto=1&rto=1"
-        outbox = outbox_of(journal, clock, workspace, {"mail": {"kind": "apprise", "url": url}})
+        url = box.url.replace(str(box.port), str(wire.port)) + "&cto=1"
+        outbox = outbox_of(journal, clock, workspace, {"mail": {"kind": "mail", "url": url}})
         await ended([("mail", {})], report="# Report 1\n\nAll is well.")
         for mode in ("frozen", "reset", "frozen", "open"):
             wire.mode = mode

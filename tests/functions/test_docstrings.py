@@ -35,8 +35,30 @@ SPHINX = """Read a file,
     """
 
 
-@pytest.mark.parametrize("docstring", [GOOGLE, SPHINX], ids=["google", "sphinx"])
-def test_both_styles_say_what_the_function_does_and_what_each_argument_means(docstring: str) -> None:
+NUMPY = """Read a file,
+    line by line.
+
+    Long lines are cut.
+
+    Parameters
+    ----------
+    path : str
+        Where it is,
+        seen from the workspace.
+    limit : int, optional
+        How many lines: at most.
+    *rest
+        More paths.
+
+    Returns
+    -------
+    path
+        not an argument
+    """
+
+
+@pytest.mark.parametrize("docstring", [GOOGLE, SPHINX, NUMPY], ids=["google", "sphinx", "numpy"])
+def test_each_style_say_what_the_function_does_and_what_each_argument_means(docstring: str) -> None:
     description, arguments = parse(docstring)
     assert description == "Read a file, line by line.\n\nLong lines are cut."
     assert arguments == {
@@ -53,6 +75,11 @@ def test_lists_keep_their_lines() -> None:
 def test_prose_after_the_arguments_is_prose_again() -> None:
     description, arguments = parse("Do it.\n\nArgs:\n    x: a number\n\nNever twice.")
     assert (description, arguments) == ("Do it.\n\nNever twice.", {"x": "a number"})
+
+
+def test_arguments_that_share_a_line_share_its_words() -> None:
+    text = "Add.\n\nParameters\n----------\nx, y : int\n    A number.\n\nNotes\n-----\nFast.\n"
+    assert parse(text) == ("Add.", {"x": "A number.", "y": "A number."})
 
 
 @pytest.mark.parametrize("nothing", [None, "", "   \n  "])

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from daemon.models import Status
-from daemon.traces import Courier, wanted
+from daemon.traces import SpanExporter, wanted
 from daemon.traces.spans import Span, of_run, span_id, trace_of
 from tests.acceptance.story import Home as Story
 from tests.acceptance.story import Vendor
@@ -167,7 +168,10 @@ async def test_a_sub_agents_run_hangs_below_the_call_that_began_it(home: Home) -
 @pytest.mark.parametrize("answer", [500, 400, 200])
 async def test_a_receiver_that_refuses_or_is_gone_costs_spans_and_nothing_else(home: Home, answer: int) -> None:
     for thread in threading.enumerate():
-        if thread.name == "traces":  # of a daemon that has stopped before: what it says would be in our log
+        if thread.name in (
+            "traces",
+            "OtelBatchSpanRecordProcessor",
+        ):  # of a daemon that has stopped before: what it says would be in our log
             await asyncio.to_thread(thread.join, 60)
     with Collector(answer) as collector:
         receiver = collector.url if answer != 200 else "http://127.0.0.1:9"
@@ -181,40 +185,104 @@ async def test_a_receiver_that_refuses_or_is_gone_costs_spans_and_nothing_else(h
             assert len(daemon.log("traces.lost")) <= 2 and not daemon.log("library.spoke")
 
 
-async def test_the_courier_says_once_that_nobody_takes_spans_and_once_that_somebody_does_again() -> None:
-    from opentelemetry.sdk.trace.export import SpanExportResult
+def remembering() -> Any:
+    """The SDK's exporter that keeps what it gets, and the name of each span in it."""
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    return InMemorySpanExporter()
+
+
+async def test_it_is_said_once_that_nobody_takes_spans_and_once_that_somebody_does_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from opentelemetry.sdk.trace.export import SpanExportResult
+
+    from daemon.traces.sdk import SpanPipeline
 
     answers = [SpanExportResult.FAILURE, SpanExportResult.FAILURE]
     asked = asyncio.Queue[int]()
-    loop = asyncio.get_running_loop()
+    loop, kept = asyncio.get_running_loop(), remembering()
+    export = kept.export
 
-    class Moody(InMemorySpanExporter):
-        def export(self, spans: Any) -> Any:
-            result = answers.pop(0) if answers else super().export(spans)
-            loop.call_soon_threadsafe(asked.put_nowait, len(spans))
-            return result
+    def moody(spans: Any) -> Any:
+        result = answers.pop(0) if answers else export(spans)
+        loop.call_soon_threadsafe(asked.put_nowait, len(spans))
+        return result
 
-    kept = Moody()
-    courier = Courier(lambda: kept, gather=0)
-    for number in range(4):
-        courier.take(span(number))
-        await asyncio.wait_for(asked.get(), 30)
-    await courier.close()
+    kept.export = moody
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
+    exporter = SpanExporter(lambda: SpanPipeline(kept))
+    with capture_logs() as logged:
+        for number in range(4):
+            await asyncio.to_thread(exporter.export, [span(number)])
+            await asyncio.wait_for(asked.get(), 30)
+        await exporter.close(30)
     assert [each.name for each in kept.get_finished_spans()] == ["2", "3"]
-    assert courier._lost == 0
+    assert [(entry["event"], entry.get("lost")) for entry in logged] == [
+        ("traces.lost", None),
+        ("traces.sent_again", 2),
+    ]
 
 
-async def test_more_than_the_courier_can_hold_pushes_out_the_oldest() -> None:
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+async def test_spans_go_in_order_with_the_ids_of_their_run_and_those_that_wait_go_at_the_end() -> None:
+    from daemon.traces.sdk import SpanPipeline
 
-    kept = InMemorySpanExporter()
-    courier = Courier(lambda: kept, gather=600)
-    for number in range(9000):
-        courier.take(span(number))
-    await courier.close(patience=60)
+    kept = remembering()
+    exporter = SpanExporter(lambda: SpanPipeline(kept))
+    await asyncio.to_thread(exporter.export, [span(number) for number in range(100)])
+    await exporter.close(30)
+    finished = kept.get_finished_spans()
+    assert [each.name for each in finished] == [str(number) for number in range(100)]
+    assert [each.context.trace_id for each in finished] == list(range(1, 101)) and finished[0].context.span_id == 7
+
+
+async def test_more_than_the_queue_can_hold_pushes_out_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    from daemon.traces.sdk import SpanPipeline
+
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "50")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "50")
+    kept, begun, go_on = remembering(), threading.Event(), threading.Event()
+    export = kept.export
+
+    def slow(spans: Any) -> Any:
+        begun.set()
+        go_on.wait(60)
+        return export(spans)
+
+    kept.export = slow
+    exporter = SpanExporter(lambda: SpanPipeline(kept))
+    await asyncio.to_thread(exporter.export, [span(number) for number in range(50)])
+    assert await asyncio.to_thread(begun.wait, 60)
+    await asyncio.to_thread(exporter.export, [span(number) for number in range(50, 9000)])
+    go_on.set()
+    await exporter.close(60)
     names = [each.name for each in kept.get_finished_spans()]
-    assert names[-1] == "8999" and len(names) < 9000 and len(set(names)) == len(names)
+    assert names[-1] == "8999" and len(names) <= 100 and len(set(names)) == len(names)
+
+
+async def test_a_stop_does_not_wait_for_a_receiver_that_hangs() -> None:
+    from daemon.traces.sdk import SpanPipeline
+
+    kept, go_on = remembering(), threading.Event()
+    kept.export = lambda spans: go_on.wait(60)
+    exporter = SpanExporter(lambda: SpanPipeline(kept))
+    await asyncio.to_thread(exporter.export, [span(1)])
+    with capture_logs() as logged:
+        await exporter.close(0.2)
+    go_on.set()
+    assert [(entry["event"], entry["spans"]) for entry in logged] == [("traces.lost", 1)]
+
+
+async def test_without_spans_nothing_is_imported_and_no_thread_is_there() -> None:
+    code = """
+import asyncio, sys, threading
+from daemon.traces import Receiver, SpanExporter, otlp_pipeline
+exporter = SpanExporter(lambda: otlp_pipeline(Receiver(endpoint="http://127.0.0.1:9/v1/traces")))
+print(any(name.startswith("opentelemetry") for name in sys.modules), threading.active_count())
+asyncio.run(exporter.close())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False 1\n"
 
 
 def span(number: int) -> Span:
@@ -230,7 +298,7 @@ def test_our_words_are_those_of_the_conventions() -> None:
     from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
     from opentelemetry.semconv.schemas import Schemas
 
-    from daemon.traces import courier, spans, traced, traces
+    from daemon.traces import sdk, spans, traced, traces
 
     known = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
     used: set[str] = set()
@@ -241,7 +309,7 @@ def test_our_words_are_those_of_the_conventions() -> None:
     vendors = {each.value for each in gen_ai_attributes.GenAiProviderNameValues}
     assert set(traces.VENDORS.values()) | {"anthropic"} <= vendors
     assert {each.value for each in gen_ai_attributes.GenAiOperationNameValues} >= {"chat", "invoke_agent"}
-    assert courier.SCHEMA in {each.value for each in Schemas}
+    assert sdk.SCHEMA in {each.value for each in Schemas}
 
 
 FILE = "config.toml"
