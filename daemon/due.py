@@ -7,11 +7,11 @@ the rules of the schedule, and the ones before it did not happen.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from daemon.models import Outcome, Reason
+from daemon.retry import draw_lot
 from daemon.schedule import MOST_OPENINGS, Schedule
 from daemon.store.accounts import Portion
 
@@ -22,8 +22,6 @@ INSTANT = timedelta(microseconds=1)
 APART = timedelta(seconds=3)
 # What would start later than that starts together; by then the limits on runs at a time have it in hand.
 LONGEST_APART = timedelta(minutes=2)
-# A vendor that asks for more is asked again after so long all the same.
-LONGEST_ASKED = timedelta(days=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,26 +110,6 @@ def apart(place: int) -> timedelta:
     return min(place * APART, LONGEST_APART)
 
 
-def back_off(failures: int, first: timedelta, most: timedelta) -> timedelta:
-    """Return how long a routine rests after so many failures in a row: twice as long each time."""
-    rest = min(first, most)
-    for _ in range(failures - 1):
-        if rest == most:
-            break
-        rest = min(2 * rest, most)
-    return rest
-
-
-def put_off(attempt: int, first: timedelta, most: timedelta, *, by: str, at_least: float | None) -> timedelta:
-    """Return how long to wait after a vendor's fault: anywhere up to the back-off of this attempt, drawn by lot.
-
-    So that what was turned away together does not come back together. The lot falls by a text, so that it can be told
-    again. What the vendor itself asked for, in seconds, is waited for in any case, but no longer than a day.
-    """
-    asked = timedelta(seconds=min(at_least or 0.0, LONGEST_ASKED.total_seconds()))
-    return max(asked, back_off(attempt, first, most) * _lot(by))
-
-
 def moments(schedule: Schedule, name: str, number: int, at: datetime) -> tuple[datetime, ...]:
     """Return the slots of the active hours around a moment at which a routine may speak that does so `number` times.
 
@@ -144,7 +122,7 @@ def moments(schedule: Schedule, name: str, number: int, at: datetime) -> tuple[d
     found = []
     for place in range(number):
         first = begin + place * length
-        slot = schedule.prev(first + length * _lot(f"{name}\0{day}\0{place}"))
+        slot = schedule.prev(first + length * draw_lot(f"{name}\0{day}\0{place}"))
         if slot is None or slot < first:
             slot = schedule.next(first - INSTANT)
         if slot is not None and slot < first + length and schedule.active(slot):
@@ -165,11 +143,6 @@ def next_moment(schedule: Schedule, name: str, number: int, after: datetime) -> 
             return None
         day = following
     return None
-
-
-def _lot(text: str) -> float:
-    """Return a number from 0 to below 1 that only the text decides."""
-    return int.from_bytes(hashlib.blake2s(text.encode()).digest()[:6], "big") / 2**48
 
 
 def skipped(slot: datetime, reason: Reason, *, since: datetime | None = None, rule: str | None = None) -> Stretch:

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -609,3 +610,17 @@ class ExpandedContext:
     focus: MemoryChunk
     before: tuple[MemoryChunk, ...]
     after: tuple[MemoryChunk, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sighting:
+    """An item that a run has reported, as the journal keeps it."""
+
+    digest: str
+    key: str
+    title: str
+
+
+def digest_of(key: str) -> str:
+    """Return the digest by which the journal knows an item; 32 letters."""
+    return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -13,10 +13,9 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 
-from daemon.models import Json, Reply, Status, Step, StepKind
+from daemon.models import Json, Reply, Sighting, Status, Step, StepKind, digest_of
 
 REPORT_ITEMS = "report_items"
 LONGEST_TITLE = 300
@@ -29,15 +28,6 @@ _PORTS = {"http": "80", "https": "443"}
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _BROKEN = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sighting:
-    """An item as the seen-set keeps it."""
-
-    digest: str
-    key: str
-    title: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,10 +52,6 @@ def key_of(item: Json, by: str) -> str:
     """Return what tells an item from others; empty if it does not say."""
     value = _line(unicodedata.normalize("NFC", str(item.get(by) or "")))
     return _line(normal_url(value)) if by == "url" else value
-
-
-def digest_of(key: str) -> str:
-    return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def normal_url(url: str) -> str:

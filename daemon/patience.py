@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from daemon.due import back_off
+from daemon.retry import back_off
 from daemon.routines import Routine
 from daemon.store.journal import Journal, RoutineState, Streak
 

@@ -18,7 +18,6 @@ from structlog.contextvars import bound_contextvars
 
 from daemon.agent import Parked, Transcript
 from daemon.delivery import deliveries_for
-from daemon.due import put_off
 from daemon.errors import DaemonError, Fenced, Retryable, StoreFull
 from daemon.events import Events, end_of, of_step, waiting_of
 from daemon.gather import EVENTS, closed_by, closed_by_command, for_each_file, gather, told_by, values_of, with_facts
@@ -38,6 +37,7 @@ from daemon.models import (
 )
 from daemon.novelty import judged, reported
 from daemon.pictures import Pictures
+from daemon.retry import put_off
 from daemon.routines import Gate
 from daemon.store.novelty import Sightings
 from daemon.tools.subagent import SUBAGENT

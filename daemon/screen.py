@@ -10,19 +10,23 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
-from daemon.agent.texts import say
 from daemon.injection import Block, Detector, Finding, Pass, Review, check_tool_result, needs_injection_check
-from daemon.models import FunctionCall, Run, Taint, ToolResult, worse
+from daemon.models import FunctionCall, Json, Run, Taint, ToolResult, worse
 
 if TYPE_CHECKING:
-    from daemon.policy import Policy
     from daemon.store import Journal
 
 log = structlog.get_logger()
+
+# What a model reads in the place of a result that is withheld, by language.
+WITHHELD = {
+    "en": "[withheld: what {tool} returned gave orders to you ({reason}). It is kept as {id} for a person.]",
+    "zh": "[已扣留:{tool} 返回的内容在向你下命令({reason})。已保存为 {id},供人查看。]",
+}
 
 # Tools that answer in our own words, or in those of the owner. All others bring what anybody may have written, those of
 # users and servers too. `memory_recall` and `sysinfo` do so where they say it themselves.
@@ -53,10 +57,23 @@ def provenance(tool: str, value: Any) -> Taint:
     return Taint.TAINTED
 
 
+class InjectionPolicy(Protocol):
+    """What the inspector asks the policy."""
+
+    @property
+    def detector(self) -> str:
+        """The owner's own check as `module:function`; empty if there is none."""
+
+    def lets_through(self, tool: str, arguments: Json, *, routine: str) -> bool:
+        """Tell whether a result that gives orders is shown all the same, as untrusted as can be."""
+
+
 class Screen:
     """Looks at what the calls of one run bring."""
 
-    def __init__(self, run: Run, journal: Journal, policy: Callable[[], Policy], *, language: str = "en") -> None:
+    def __init__(
+        self, run: Run, journal: Journal, policy: Callable[[], InjectionPolicy], *, language: str = "en"
+    ) -> None:
         self._run, self._journal, self._policy, self._language = run, journal, policy, language
 
     async def look(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
@@ -93,7 +110,8 @@ class Screen:
             text=result.text,
         )
         log.warning("injection.blocked", tool=call.name, call=key, reason=found.reason, quarantine=kept)
-        return say("blocked", self._language, tool=call.name, reason=found.reason, id=kept)
+        text = WITHHELD["zh" if self._language == "zh" else "en"]
+        return text.format(tool=call.name, reason=found.reason, id=kept)
 
 
 def _detector(name: str) -> Detector | None:

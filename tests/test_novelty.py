@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.functions import FunctionRegistry, ToolExecutor
-from daemon.models import FunctionCall, Reply, Status, Step, StepKind, ToolContext, new_id
-from daemon.novelty import Sighting, digest_of, judged, key_of, normal_url, reported
+from daemon.models import FunctionCall, Reply, Sighting, Status, Step, StepKind, ToolContext, digest_of, new_id
+from daemon.novelty import judged, key_of, normal_url, reported
 from daemon.store import Claim, Database, Journal
 from daemon.store.novelty import Sightings
 from daemon.tools import report_items

@@ -10,8 +10,9 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.due import LONGEST_APART, apart, back_off, put_off
+from daemon.due import LONGEST_APART, apart
 from daemon.models import Run, Status
+from daemon.retry import back_off, put_off
 from tests.acceptance.story import Home, Vendor
 from tests.clockwork import HALF_HOURLY, House, at, routine
 

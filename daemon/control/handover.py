@@ -51,20 +51,6 @@ def doctor(call: Call) -> int:
     return DONE if told["ok"] else NOT_SUCCEEDED
 
 
-def logs(call: Call) -> int:
-    """Show the log, with a daemon and without."""
-    from contextlib import suppress
-    from pathlib import Path
-
-    from daemon.control.logs import main as read
-
-    file = None
-    if not any(word == "--state" or word.startswith("--state=") or word in ("-h", "--help") for word in call.rest):
-        with suppress(Unreachable):  # without a daemon it is where one started here would write it
-            file = call.client.ask("GET", "/v1/status")["log"]
-    return read(call.rest, Path(file) if file else None)
-
-
 def policy(call: Call) -> int:
     """Check, explain, test, backtest or suggest a policy: that of the daemon, if one answers."""
     verb, rest = call.rest[:1], list(call.rest[1:])

@@ -11,12 +11,14 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from daemon.control.call import start_command
+from daemon.control.call import Call, start_command
+from daemon.control.client import Unreachable
 from daemon.control.parser import Parser
 from daemon.log import LEVELS, pretty, wants_colour
 from daemon.places import find_state, user_home
@@ -73,6 +75,15 @@ def parse_since(text: str, now: datetime) -> datetime:
     except ValueError:
         message = f"{text!r} is neither a length of time such as 1h nor a date such as 2026-11-20T08:30"
         raise ValueError(message) from None
+
+
+def logs(call: Call) -> int:
+    """Show the log for `agentctl logs`, with a daemon and without."""
+    file = None
+    if not any(word == "--state" or word.startswith("--state=") or word in ("-h", "--help") for word in call.rest):
+        with suppress(Unreachable):  # without a daemon the log is where one started here would write it
+            file = Path(call.client.ask("GET", "/v1/status")["log"])
+    return main(call.rest, file)
 
 
 def main(arguments: Sequence[str], file: Path | None = None) -> int:

@@ -23,6 +23,7 @@ from daemon.control.render import (
     words,
 )
 from daemon.control.render import moment as at
+from daemon.control.verbs import function_at
 
 HELD = ", held back until a rehearsal was approved"
 
@@ -271,9 +272,8 @@ def inspect(call: Call) -> int:
 
         return follow(call, told)
     if call.html:
-        from daemon.control.page.transcripts import write as write_page
-
-        return write_page(call, told["id"])
+        code: int = function_at("page.transcripts:write")(call, told["id"])
+        return code
     run = quote(told["id"])
     steps = call.items(f"/v1/runs/{run}/steps?limit=1000")
     calls = call.client.ask("GET", f"/v1/runs/{run}/calls")["items"]

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from typing_extensions import TypedDict
 
 from daemon.control.binding import Caller
 from daemon.control.plans import check_known
-from daemon.control.surface import Surface
+from daemon.control.surface import Rehearsals, Surface
 from daemon.control.views import RunBrief, run_brief
 from daemon.errors import Refused
-from daemon.models import Json, Run, new_id
-
-
-class Rehearsals(Protocol):
-    """Who tries routines."""
-
-    async def begin(self, name: str, event: str) -> Run: ...
-    async def told(self, run_id: str) -> Json: ...
-    async def approve(self, run_id: str, by: str) -> Json: ...
+from daemon.models import new_id
 
 
 class EffectView(TypedDict):

@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
-
 from typing_extensions import TypedDict
 
-from daemon.control.surface import Surface
+from daemon.control.surface import Replays, Surface
 from daemon.errors import Refused
-from daemon.models import Json
-
-
-class Replays(Protocol):
-    """Who plays runs again."""
-
-    async def replay(
-        self, run_id: str, *, model: str | None = None, prompt: str | None = None, policy: str | None = None
-    ) -> Json: ...
-    async def frozen(self, run_id: str, folder: str) -> Mapping[str, str]: ...
 
 
 class UsedView(TypedDict):

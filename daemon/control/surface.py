@@ -12,15 +12,13 @@ from daemon.metrics import Metrics
 
 if TYPE_CHECKING:
     from daemon.approvals import Approvals
-    from daemon.control.rehearsing import Rehearsals
-    from daemon.control.replaying import Replays
     from daemon.control.views import CheckView, ProcessView, ReloadView
     from daemon.errors import ConfigError
     from daemon.events import Events
     from daemon.forget import Forgetting
     from daemon.host import Preview
     from daemon.memory import Memory
-    from daemon.models import Run
+    from daemon.models import Json, Run
     from daemon.money import Purse
     from daemon.routines import Routine
     from daemon.schedule import Schedule
@@ -54,6 +52,23 @@ class Executor(Protocol):
     def queue_position(self, run_id: str) -> int | None: ...
     def positions(self) -> Mapping[str, int]: ...
     def interrupt(self, run_id: str) -> bool: ...
+
+
+class Rehearsals(Protocol):
+    """Who tries routines."""
+
+    async def begin(self, name: str, event: str) -> Run: ...
+    async def told(self, run_id: str) -> Json: ...
+    async def approve(self, run_id: str, by: str) -> Json: ...
+
+
+class Replays(Protocol):
+    """Who plays runs again."""
+
+    async def replay(
+        self, run_id: str, *, model: str | None = None, prompt: str | None = None, policy: str | None = None
+    ) -> Json: ...
+    async def frozen(self, run_id: str, folder: str) -> Mapping[str, str]: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

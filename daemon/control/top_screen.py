@@ -15,7 +15,7 @@ from rich.text import Text
 
 from daemon.control.client import Lost, Unreachable
 from daemon.control.render import RUN_SIGNS, one_line, relative, short, span, words
-from daemon.control.top import SHOWN, Watched, spent
+from daemon.control.top_state import SHOWN, Watched, spent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -27,6 +28,13 @@ def _number(default: int, what: str) -> Option:
     return ("-n", "--limit"), {"metavar": "N", "type": int, "default": default, "help": about}
 
 
+def function_at(place: str) -> Callable[..., Any]:
+    """Return the function of a place such as `ask:tell`; its module, beneath daemon.control, is imported."""
+    module, _, name = place.partition(":")
+    function: Callable[..., Any] = getattr(import_module(f"daemon.control.{module}"), name)
+    return function
+
+
 class Verb:
     """What a verb does and which options it takes."""
 
@@ -38,8 +46,7 @@ class Verb:
 
     def act(self, call: Call) -> int:
         """Do it; return the exit code."""
-        module, _, function = self.place.partition(":")
-        code: int = getattr(import_module(f"daemon.control.{module}"), function)(call)
+        code: int = function_at(self.place)(call)
         return code
 
     def read(self, name: str, words: list[str]) -> dict[str, Any]:
@@ -149,7 +156,7 @@ VERBS = {
         RUN,
         (("folder",), {"metavar": "DIR", "help": "a new folder"}),
     ),
-    "logs": Verb("handover:logs", "the log; -f follows it, works without a daemon too", raw=True),
+    "logs": Verb("logs:logs", "the log; -f follows it, works without a daemon too", raw=True),
     "events": Verb(
         "happenings:events",
         "what runs do, as it happens; Ctrl-C ends it",

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daemon.doctor.checks import Check, judge
+from daemon.doctor.check import Check
+from daemon.doctor.checks import judge
 from daemon.places import find_config, find_socket, find_state, socket_in, user_home
 
 if TYPE_CHECKING:

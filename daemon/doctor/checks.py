@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
 
+from daemon.doctor.check import Check
 from daemon.doctor.confinement import Confinement, check_sandbox
 from daemon.doctor.rights import Holding
 from daemon.doctor.upkeep import Upkeep
@@ -26,17 +27,6 @@ WAL_RESET_FIXED = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
 LITTLE_SPACE, TOO_LITTLE_SPACE = 500_000_000, 50_000_000  # bytes; a journal grows by some 20 kB per run
 LONGEST_SOCKET = 107  # bytes (unix(7))
 CLOCK_SLACK = timedelta(minutes=2)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
-    """One row of the table."""
-
-    name: str
-    state: str
-    """ok, warn or fail"""
-    found: str
-    fix: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,13 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
+from daemon.doctor.check import Check
 from daemon.sandbox import Mode, Sandbox, in_the_way, tenant
 from daemon.sandbox.trial import choose
-
-if TYPE_CHECKING:
-    from daemon.doctor.checks import Check
 
 # What keeps an ordinary user from making namespaces: the setting, the value that forbids, and what allows it.
 KNOBS = (
@@ -62,8 +59,6 @@ def _knob() -> str:
 
 def check_sandbox(found: Confinement) -> Iterator[Check]:
     """Judge what was found out."""
-    from daemon.doctor.checks import Check
-
     sandbox = found.sandbox
     held = sum(probe.held for probe in sandbox.probes)
     text = f"{sandbox.level}: {held} of {len(sandbox.probes)} ways out are closed"

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from daemon.memory import fulltext
-from daemon.memory.fulltext import Document
+from daemon.memory.fulltext.base import Document
 from daemon.memory.tokens import VERSION, index_text
 from daemon.store.rows import moment
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from daemon.errors import NotFound
-from daemon.novelty import Sighting, digest_of
+from daemon.models import Sighting, digest_of
 from daemon.store.part import Part
 from daemon.store.rows import clean, moment, stamp
 

@@ -10,8 +10,8 @@ from typing_extensions import TypedDict
 
 from daemon.errors import ToolFailed
 from daemon.functions import FunctionRegistry
-from daemon.models import Json, Step, ToolContext
-from daemon.novelty import REPORT_ITEMS, digest_of, key_of, reported
+from daemon.models import Json, Step, ToolContext, digest_of
+from daemon.novelty import REPORT_ITEMS, key_of, reported
 
 MOST = 500  # items of one call: more is a list that nobody has looked through
 

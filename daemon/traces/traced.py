@@ -6,19 +6,33 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from typing import Any
+from datetime import datetime
+from typing import Any, Protocol
 
 from daemon.errors import OverBudget
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Run
 from daemon.providers import LLMProvider, Standing
 from daemon.traces.spans import Span, about, answer_of, nanoseconds, place_of, request_of, span_id
-from daemon.traces.traces import Traces
+
+
+class CallTraces(Protocol):
+    """Where the spans of calls go, and what is told of a call."""
+
+    now: Callable[[], datetime]
+
+    @property
+    def content(self) -> bool:
+        """Whether prompts and answers are told, too."""
+
+    def vendor(self, provider: str) -> str: ...
+    def server(self, provider: str) -> Json: ...
+    def add(self, span: Span) -> None: ...
 
 
 class Traced(Standing):
     """Stands before a provider and tells of each call when it has ended; a call that a cap forbade is none."""
 
-    def __init__(self, inner: LLMProvider, *, traces: Traces, run: Run) -> None:
+    def __init__(self, inner: LLMProvider, *, traces: CallTraces, run: Run) -> None:
         super().__init__(inner)
         self._traces, self._run = traces, run
 

@@ -10,7 +10,7 @@ import termios
 
 import pytest
 
-from daemon.control.top import spent
+from daemon.control.top_state import spent
 
 
 class Terminal:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from daemon.doctor.checks import CHECKS, Check, Installation, ProviderFacts, judge
+from daemon.doctor.check import Check
+from daemon.doctor.checks import CHECKS, Installation, ProviderFacts, judge
 from daemon.doctor.confinement import Confinement
 from daemon.errors import Fault
 from daemon.sandbox import Probe, Sandbox, UnusableSandbox, User

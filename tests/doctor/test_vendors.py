@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from daemon.config import load_config
-from daemon.doctor.checks import Check, Installation, ProviderFacts, judge
+from daemon.doctor.check import Check
+from daemon.doctor.checks import Installation, ProviderFacts, judge
 from daemon.doctor.survey import survey
 from daemon.doctor.vendors import VendorFacts, ask
 from daemon.errors import BadKey

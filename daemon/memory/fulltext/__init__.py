@@ -8,26 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-# How much a word counts that stands in the text itself, the two before, the two after, the speaker's name, the date.
-# What was said before explains a text more than what was said after it (measured on LoCoMo, harmless on CMRC 2018).
-WEIGHTS = (1.0, 0.35, 0.2, 0.5, 0.5)
-
-# Below so many texts every question is answered within milliseconds. Above, so many may be weighed: 20 ms.
-SMALL, BUDGET = 50_000, 20_000
-SAMPLE = 5_000
-
-
-class Document(NamedTuple):
-    """One row of the index."""
-
-    id: int
-    body: str
-    earlier: str
-    later: str
-    who: str
-    date: str
+from daemon.memory.fulltext import fts5, tsvector
+from daemon.memory.fulltext.base import Document
 
 
 class FullText(Protocol):
@@ -70,24 +54,6 @@ class FullText(Protocol):
 def of(connection: Any) -> FullText:
     """Return the index of the database behind a connection."""
     if isinstance(connection, sqlite3.Connection):
-        from daemon.memory.fulltext import fts5
-
         return fts5
-    from daemon.memory.fulltext import tsvector
 
     return tsvector
-
-
-def rare_ones(terms: Sequence[str], frequencies: dict[str, int], *, budget: int = BUDGET) -> list[str] | None:
-    """Return the terms that are to choose what all of them weigh; None where all of them may.
-
-    Leaving frequent terms out altogether would cost recall; this costs hardly any, and saves most of the time.
-    """
-    if sum(frequencies.values()) <= 2 * budget:
-        return None
-    rare: list[str] = []
-    for term in sorted(terms, key=lambda term: frequencies[term]):
-        if rare and sum(frequencies[each] for each in (*rare, term)) > budget:
-            break
-        rare.append(term)
-    return rare

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-from daemon.memory.fulltext import BUDGET, SAMPLE, SMALL, WEIGHTS, Document, rare_ones
+from daemon.memory.fulltext.base import BUDGET, SAMPLE, SMALL, WEIGHTS, Document, rare_ones
 from daemon.memory.tokens import any_of
 
 # As in store/sql/002_memory.sql; a test holds them equal.

@@ -15,7 +15,7 @@ from itertools import chain
 from math import log
 from typing import Any
 
-from daemon.memory.fulltext import BUDGET, SAMPLE, SMALL, WEIGHTS, Document, rare_ones
+from daemon.memory.fulltext.base import BUDGET, SAMPLE, SMALL, WEIGHTS, Document, rare_ones
 from daemon.memory.fulltext.porter import stem
 
 # FTS5's constants: https://sqlite.org/fts5.html#the_bm25_function
