@@ -208,6 +208,21 @@ class Image:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Fact:
+    """What one gather step found out."""
+
+    name: str
+    tool: str
+    ok: bool
+    text: str
+    """For people and models to read."""
+    value: Any = None
+    """What the tool returned; not part of the prompt."""
+    changes: tuple[str, ...] = ()
+    """What differs from the last report, in words."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LLMMessage:
     """One message of a conversation, in no vendor's dialect."""
 
@@ -222,6 +237,8 @@ class LLMMessage:
     """False on a tool message that reports a failure."""
     images: tuple[Image, ...] = ()
     """Shown before the text, on a user message."""
+    facts: tuple[Fact, ...] = ()
+    """What was gathered for it; its text holds them, too, so no vendor is sent them twice."""
     provider_extras: Json | None = None
     """`{"vendor", "model", "api", "blocks"}`: the vendor's own payload, JSON only; opaque to all but its provider,
     replayed byte for byte when vendor and api match, else dropped."""

@@ -11,8 +11,8 @@ from daemon.models import Json, Step, StepKind
 from daemon.replay.judging import person_said
 from daemon.replay.outcome import Difference, End
 
-# What of a step does not count: how long it took, and what was written beside it for people.
-_BESIDE = frozenset({"seconds", "sandbox", "policy", "by_files"})
+# What of a step does not count: how long it took, and what was written beside it; facts are in the text, too.
+_BESIDE = frozenset({"seconds", "sandbox", "policy", "by_files", "facts"})
 _ORDER = tuple(StepKind)
 _LONGEST = 20_000  # characters of one diff: who needs more reads the run itself
 Key = tuple[int, int, str, int]
