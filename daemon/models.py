@@ -17,7 +17,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 WAIT_MOVED = "its time was moved, as the clock was set back"
-"""How the detail of a run ends whose wait began while the clock was ahead."""
+"""What people are told of a run whose wait began while the clock was ahead."""
 
 
 class Status(StrEnum):
@@ -487,6 +487,8 @@ class Run:
     """What it has read; a sub-agent begins with that of its parent."""
     sandbox: str = ""
     """The level its tools ran in."""
+    waits_moved: bool = False
+    """`not_before` was moved, as the clock was set back while it waited."""
 
     @property
     def about(self) -> str:
