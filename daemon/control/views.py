@@ -167,6 +167,8 @@ class RoutineView(TypedDict):
     """Why the daemon paused it, where it was not a person."""
     words: str
     """When it runs."""
+    by_hand: bool
+    """Neither a schedule nor an event starts it."""
     next: str | None
     last: RunBrief | None
     path: str | None
