@@ -142,13 +142,13 @@ class _Stage:
 
     def hands_for(self, run: Run, routine: Routine) -> Hands:
         """Return hands that gather: what was there then."""
-        named = next(iter(self._unknown.values()), [])
+        offered = next(iter(self._unknown.values()), None)
         return Hands(
             registry=self._registry,
             executor=self._hands,
             policy=self._judge,
             context=self._context,
-            offered=named or self._registry.names(),
+            offered=self._registry.names() if offered is None else offered,
             desk=self._who_is_asked,
             screen=_Events(self._tape.goal),
         )
