@@ -89,7 +89,10 @@ class Tape:
         return told | refused
 
     def capped_by(self) -> OverBudget | None:
-        """Return the cap that ended the run, before a call was made; None if none did."""
+        """Return the cap that ended the run, before a call was made; None if none did.
+
+        No step says so: it is read from the words of the run's detail, in all versions.
+        """
         if (rule := self._limit_in("cap_money")) is not None:
             return OverBudget("as recorded", rule=rule)
         if (most := self._limit_in("cap_tokens")) is not None and most.isdecimal():
