@@ -1,4 +1,4 @@
-"""Gathered facts: as values, as text for a person, as a labelled block in a prompt, and read back from it.
+"""Gathered facts: as text for a person, as a labelled block in a prompt, and read back from it.
 
 A block carries a boundary that is new for every run, so that text inside a fact can neither close its block nor
 open another one.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from daemon.models import Fact
 
 _BLOCK = re.compile(
     r'^<fact name="(?P<name>[^"]*)" tool="(?P<tool>[^"]*)" ok="(?P<ok>yes|no)" boundary="(?P<boundary>[0-9a-f]+)">\n'
@@ -18,21 +19,6 @@ _BLOCK = re.compile(
     r"</fact (?P=boundary)>$",
     re.MULTILINE | re.DOTALL,
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fact:
-    """What one gather step found out."""
-
-    name: str
-    tool: str
-    ok: bool
-    text: str
-    """For people and models to read."""
-    value: Any = None
-    """What the tool returned; not part of the prompt."""
-    changes: tuple[str, ...] = ()
-    """What differs from the last report, in words."""
 
 
 def new_boundary() -> str:
@@ -66,7 +52,7 @@ def boundary_of(prompt: str) -> str | None:
 
 
 def unwrap(prompt: str) -> list[Fact]:
-    """Return the facts that `wrap` put into a prompt, without their values."""
+    """Return the facts that `wrap` put into a prompt, without their values: for journals that hold nothing else."""
     return [
         Fact(
             name=found["name"],

@@ -11,8 +11,8 @@ from daemon.agent import Hands, Transcript
 from daemon.agent.texts import paragraph
 from daemon.agent.transcript import PendingCall
 from daemon.errors import ToolFailed
-from daemon.facts import Fact, lay_out, new_boundary, wrap
-from daemon.models import Effect, FunctionCall, Step, StepKind
+from daemon.facts import lay_out, new_boundary, wrap
+from daemon.models import Effect, Fact, FunctionCall, Step, StepKind
 from daemon.routines import PATH
 
 if TYPE_CHECKING:

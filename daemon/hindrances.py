@@ -50,6 +50,11 @@ def rule_of(reason: Reason, routine: Routine, state: RoutineState) -> str | None
     return None
 
 
+def moments_rule(number: int) -> str:
+    """Return the key by which a slot waits for one of so many moments of its day, with its value."""
+    return f"moments = {number}"
+
+
 Afford: TypeAlias = Callable[[Routine], Awaitable[str | None]]
 """Asks which cap on money leaves no room for a run of a routine; None if there is room."""
 
@@ -69,7 +74,7 @@ class Gates:
         """Return the key that keeps the gate closed; None if it is open, as far as can be told by now."""
         gate = routine.gate
         if gate.moments is not None and not await self._moment_has_come(routine, schedule, state, now):
-            return f"moments = {gate.moments}"
+            return moments_rule(gate.moments)
         if gate.idle is not None:
             seen = await self._journal.recall(OPERATOR_SEEN)
             # Seen in the future: the clock was wrong, then or now.

@@ -60,7 +60,7 @@ class NobodyNeeded:
 
     async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> Ruling:
         allowed = replace(verdict, effect=Effect.ALLOW, reason=f"asked by {verdict.rule}")
-        return Ruling(verdict=allowed, standing=verdict.rule)
+        return Ruling(verdict=allowed, standing=verdict.rule, asked=verdict.rule)
 
 
 def would(policy: Policy, call: FunctionCall, context: ToolContext) -> str:

@@ -18,7 +18,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 WAIT_MOVED = "its time was moved, as the clock was set back"
-"""How the detail of a run ends whose wait began while the clock was ahead."""
+"""What people are told of a run whose wait began while the clock was ahead."""
 
 
 class Status(StrEnum):
@@ -209,6 +209,21 @@ class Image:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Fact:
+    """What one gather step found out."""
+
+    name: str
+    tool: str
+    ok: bool
+    text: str
+    """For people and models to read."""
+    value: Any = None
+    """What the tool returned; not part of the prompt."""
+    changes: tuple[str, ...] = ()
+    """What differs from the last report, in words."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LLMMessage:
     """One message of a conversation, in no vendor's dialect."""
 
@@ -223,6 +238,8 @@ class LLMMessage:
     """False on a tool message that reports a failure."""
     images: tuple[Image, ...] = ()
     """Shown before the text, on a user message."""
+    facts: tuple[Fact, ...] = ()
+    """What was gathered for it; its text holds them, too, so no vendor is sent them twice."""
     provider_extras: Json | None = None
     """`{"vendor", "model", "api", "blocks"}`: the vendor's own payload, JSON only; opaque to all but its provider,
     replayed byte for byte when vendor and api match, else dropped."""
@@ -471,6 +488,8 @@ class Run:
     """What it has read; a sub-agent begins with that of its parent."""
     sandbox: str = ""
     """The level its tools ran in."""
+    waits_moved: bool = False
+    """`not_before` was moved, as the clock was set back while it waited."""
 
     @property
     def about(self) -> str:

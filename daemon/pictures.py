@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from daemon.facts import Fact
-from daemon.models import Image, Taint
+from daemon.models import Fact, Image, Taint
 from daemon.policy import Unreadable
 from daemon.providers.wire.images import LARGEST, image_of
 from daemon.routines import PATH

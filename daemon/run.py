@@ -44,7 +44,7 @@ from daemon.tools.subagent import SUBAGENT
 
 if TYPE_CHECKING:
     from daemon.agent import Agent, Hands
-    from daemon.facts import Fact
+    from daemon.models import Fact
     from daemon.routines import Gather, Routine
     from daemon.store import Journal
 
@@ -322,8 +322,15 @@ async def answer(
     agent = await around.agent_for(run, routine, record, deadline)
     told, taint = ([], Taint.NONE) if agent.begun else await _told(run, routine, given, around)
     shown = await around.pictures(routine, run, given) if routine.run.media and not agent.begun else Pictures()
-    message, taint = with_facts(run.goal, [*told, *shown.facts, *facts], agent.language), worse(taint, shown.taint)
-    reply = await agent.process_message(message, about=run.goal, taint=taint, media=shown.images, notes=shown.notes)
+    all_facts = [*told, *shown.facts, *facts]
+    reply = await agent.process_message(
+        with_facts(run.goal, all_facts, agent.language),
+        about=run.goal,
+        facts=all_facts,
+        taint=worse(taint, shown.taint),
+        media=shown.images,
+        notes=shown.notes,
+    )
     return _novel(_judged(reply, wanted, facts), routine, record.steps), agent
 
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from daemon.definitions import format_duration
 from daemon.due import INSTANT, moments
-from daemon.hindrances import UNREHEARSED, rule_of
+from daemon.hindrances import UNREHEARSED, moments_rule, rule_of
 from daemon.models import WAIT_MOVED, Outcome, Reason, Run, Status
 from daemon.routines import Routine
 from daemon.schedule import Schedule, span
@@ -139,7 +139,7 @@ def _told(run: Run, waits_for: str) -> str:
     if waits_for:
         return f"{name} {waits_for}"
     if status is Status.QUEUED and run.not_before:
-        moved = f" ({WAIT_MOVED})" if run.detail and run.detail.endswith(WAIT_MOVED) else ""
+        moved = f" ({WAIT_MOVED})" if run.waits_moved else ""
         return f"{name} waits for its time{moved}"
     told = {Status.QUEUED: "waits for room", Status.RUNNING: "is under way", Status.WAITING: "waits for an approval"}
     ended = {
@@ -214,8 +214,9 @@ def _hindrance(q: Question, row: SlotRow, slot: datetime) -> str:
             return f"it was held back ({rule}); agentctl rehearse {q.name} shows what it would do"
         case Reason.GATE if q.run and q.run.detail:
             return f"its gate was closed: {q.run.detail} (run {q.run.id[-8:]})"
-    if rule and rule.startswith("moments") and q.routine.gate.moments:
-        rule += f" (drawn for that day: {_drawn(q, q.routine.gate.moments, slot)})"
+    number = q.routine.gate.moments
+    if number and rule == moments_rule(number):
+        rule += f" (drawn for that day: {_drawn(q, number, slot)})"
     return f"its gate was closed before anything was asked: {rule or '[gate]'}"
 
 
@@ -302,7 +303,7 @@ def _foreseen(q: Question, slot: datetime) -> tuple[str, str]:
         return UNREHEARSED, f", and will be skipped then: it is held back ({UNREHEARSED}); {rehearse}"
     number = q.routine.gate.moments
     if number and slot not in moments(q.schedule, q.name, number, slot):
-        rule = f"moments = {number} (drawn for that day: {_drawn(q, number, slot)})"
+        rule = f"{moments_rule(number)} (drawn for that day: {_drawn(q, number, slot)})"
         return rule, f", and speaks only if a moment is open then: {rule}"
     rule = _trigger(q.routine)
     return rule, f", by {rule}"

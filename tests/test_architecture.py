@@ -17,8 +17,8 @@ HOUSE = Path(__file__).parents[1] / "daemon"
 
 # From the ground up. A room imports rooms of lower floors only, so rooms of one floor are blind to each other.
 FLOORS = (
-    "models errors facts places beneath bell clock crontab http_body http_client journald neutral notify redact",
-    "http_limit novelty retry",
+    "models errors places beneath bell clock crontab http_body http_client journald neutral notify redact",
+    "facts http_limit novelty retry",
     "definitions errands events forecast log metrics phrases schedule shipped store timer",
     "config due reload watching",
     "delivery functions injection memory policy providers routines sandbox skills",

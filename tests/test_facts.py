@@ -3,7 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.facts import Fact, lay_out, new_boundary, unwrap, wrap
+from daemon.facts import lay_out, new_boundary, unwrap, wrap
+from daemon.models import Fact
 
 LINE_BREAKS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 texts = st.text(alphabet=st.characters(blacklist_categories=["Cs"], blacklist_characters=LINE_BREAKS))

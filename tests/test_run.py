@@ -11,7 +11,6 @@ import pytest
 from daemon.agent import Agent, Hands, Limits, Persona, PromptContext
 from daemon.errors import BadKey, DaemonError, Overloaded, ToolFailed
 from daemon.events import Events
-from daemon.facts import unwrap
 from daemon.functions import FunctionRegistry, ToolExecutor
 from daemon.models import DeliveryStatus, Outcome, Status, StepKind, ToolContext, Usage
 from daemon.providers import create_provider
@@ -233,7 +232,7 @@ async def test_a_run_by_files_is_told_of_them_and_looks_into_each(journal):
     house = House(journal, ["Two files."], trigger={"watch": ["inbox/*"]}, gather=[PEEK])
     run = await house.one(**LANDED)
     assert (run.status, run.goal) == (Status.SUCCEEDED, "Report.")
-    facts = {fact.name: fact for fact in unwrap(house.provider.asked[-1].messages[-1].content)}
+    facts = {fact.name: fact for fact in house.provider.asked[-1].messages[-1].facts}
     assert facts["files that landed"].text == "- inbox/a.csv\n- inbox/b.key"
     assert facts["content: inbox/a.csv"].text == "begins like inbox/a.csv"
     assert not facts["content: inbox/b.key"].ok

@@ -18,10 +18,11 @@ import structlog
 from daemon.agent.hands import Desk, Hands, Judge, NobodyToAsk, NoPolicy, NoScreen, Recorder, Screen, cleaned
 from daemon.agent.loop import Limits, converse
 from daemon.agent.prompt import Persona, PromptContext, join, render
-from daemon.agent.transcript import PendingCall, Transcript, image_body, llm_step
+from daemon.agent.transcript import PendingCall, Transcript, fact_body, image_body, llm_step
 from daemon.errors import ContextOverflow, OverBudget, Overloaded, ProviderError, Retryable
 from daemon.models import (
     Chunk,
+    Fact,
     Image,
     Json,
     LLMMessage,
@@ -164,22 +165,24 @@ class Agent:
         text: str,
         *,
         about: str | None = None,
+        facts: Sequence[Fact] = (),
         taint: Taint = Taint.NONE,
         media: Sequence[Image | str | Path] = (),
         notes: Sequence[str] = (),
     ) -> Reply:
         """Answer the message; an agent made from earlier steps goes on with the message it was in instead.
 
-        `about` is what to look for in memory, by default the message; `taint` what of strangers it holds; `media` are
-        pictures to show with it, `notes` what whoever reads of the run should know. Raises ValueError for a file that
-        is no picture, ProviderError when no provider of the chain gave an answer, Parked when a person has to answer.
+        `about` is what to look for in memory, by default the message; `facts` are those that its text holds, for the
+        provider `offline`; `taint` is what of strangers it holds; `media` are pictures to show with it, `notes` what
+        whoever reads of the run should know. Raises ValueError for a file that is no picture, ProviderError when no
+        provider of the chain gave an answer, Parked when a person has to answer.
         """
         if self._resumed:
             self._resumed = False
         else:
             self.start = self.transcript.iterations
             images = [each if isinstance(each, Image) else await asyncio.to_thread(_picture, each) for each in media]
-            await self._open(text, about or text, taint, images, notes)
+            await self._open(text, about or text, facts, taint, images, notes)
         if question := (self.transcript.frozen or {}).get("route", {}).get("question"):
             return self._unclear(question)
         return await converse(self)
@@ -298,7 +301,13 @@ class Agent:
         return self.registry.list_functions(self._offered)  # not a copy: providers translate each list once
 
     async def _open(
-        self, text: str, about: str, taint: Taint, images: Sequence[Image] = (), notes: Sequence[str] = ()
+        self,
+        text: str,
+        about: str,
+        facts: Sequence[Fact],
+        taint: Taint,
+        images: Sequence[Image] = (),
+        notes: Sequence[str] = (),
     ) -> None:
         """Render the prompt, once per conversation, and take in the message."""
         if self.transcript.frozen is None and self._prompt is not None:
@@ -331,7 +340,9 @@ class Agent:
             body |= {"boundary": boundary, "language": self.language} | ({"taint": said.value} if said else {})
             self._note(Step(kind=StepKind.PROMPT, iteration=0, body=body))
         iteration = self.transcript.iterations
-        message: Json = {"text": text, "source": "goal"} | ({"taint": taint.value} if taint else {})
+        message: Json = {"text": text, "source": "goal", "facts": [fact_body(fact) for fact in facts]}
+        if taint:
+            message["taint"] = taint.value
         if images:
             message["images"] = [image_body(each) for each in images]
         if notes:

@@ -73,6 +73,8 @@ class Ruling:
     """What allows it for good instead."""
     note: str = ""
     """What the model is told of it: instead of a result, or above it."""
+    asked: str = ""
+    """The rule that wants a person to be asked, where the verdict is a person's, or follows from one."""
 
 
 class Desk(Protocol):
@@ -135,6 +137,10 @@ class _Plan:
     standing: str = ""
     note: str = ""
     """What stands above its result."""
+    asked: str = ""
+    """The rule that wanted a person to be asked, where the verdict is a person's, or follows from one."""
+    offered: Sequence[str] | None = None
+    """What tools there are instead, where there is none of this name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +213,9 @@ class Hands:
                     plan.verdict,
                     repeatable=plan.repeatable,
                     taint=plan.taint,
-                    stamp=self.stamp() | ({"approval": plan.approval} if plan.approval else {}),
+                    stamp=self.stamp()
+                    | ({"approval": plan.approval} if plan.approval else {})
+                    | ({"asked": plan.asked} if plan.asked else {}),
                 )
                 note(step)
         running = [plan for plan in batch if not plan.refusal]
@@ -216,7 +224,10 @@ class Hands:
         results = await self._all([self._run(plan) for plan in batch])
         sandbox = str(self.stamp().get("sandbox", "")) if running else ""
         for plan, (result, seconds) in zip(batch, results, strict=True):
-            note(result_step(plan.key, plan.call, iteration, result, seconds, "" if plan.refusal else sandbox))
+            step = result_step(plan.key, plan.call, iteration, result, seconds, "" if plan.refusal else sandbox)
+            if plan.offered is not None:
+                step.body["offered"] = list(plan.offered)
+            note(step)
 
     @staticmethod
     async def _all(runs: Sequence[Awaitable[tuple[ToolResult, float]]]) -> list[tuple[ToolResult, float]]:
@@ -236,8 +247,10 @@ class Hands:
         if call.name not in self.offered or not self.registry.has_function(call.name):
             near = get_close_matches(call.name, self.offered, 1)
             hint = say("nearest", language, name=near[0]) if near else ""
-            names = ", ".join(sorted(self.offered)) or "-"
-            return replace(plan, refusal=say("unknown_tool", language, tool=call.name, hint=hint, names=names))
+            offered = sorted(self.offered)
+            names = ", ".join(offered) or "-"
+            refusal = say("unknown_tool", language, tool=call.name, hint=hint, names=names)
+            return replace(plan, refusal=refusal, offered=offered)
         return await self._judged(plan, taint)
 
     async def _judged(self, plan: _Plan, taint: Taint) -> _Plan:
@@ -245,17 +258,18 @@ class Hands:
         definition = self.registry.get_function(plan.call.name)
         if definition is None or (plan.verdict is None and plan.refusal):
             return replace(plan, taint=taint)
-        call, approval, standing, note = plan.call, "", "", ""
+        call, approval, standing, note, asked = plan.call, "", "", "", ""
         verdict = self.policy.judge(call.name, call.arguments, routine=self.context.routine, tainted=bool(taint))
         if verdict.effect is Effect.ASK:
             if plan.started:  # by a policy that allowed it; what a person is asked about has not begun
                 return replace(plan, taint=taint, verdict=verdict, refusal=say("interrupted", self.context.language))
             ruling = await self.desk.rule(plan.key, call, verdict, taint)
             verdict, approval, standing, note = ruling.verdict, ruling.approval, ruling.standing, ruling.note
+            asked = ruling.asked
             if verdict.effect is Effect.ASK:
                 return replace(plan, taint=taint, verdict=verdict, waits=True, petition=ruling.petition)
         if not verdict.allows:
-            return replace(plan, taint=taint, verdict=verdict, refusal=note or self._denied(verdict))
+            return replace(plan, taint=taint, verdict=verdict, refusal=note or self._denied(verdict), asked=asked)
         looks = definition.read_only or self.policy.is_read_only(call.name, call.arguments)
         return replace(
             plan,
@@ -267,6 +281,7 @@ class Hands:
             approval=approval,
             standing=standing,
             note=note,
+            asked=asked,
         )
 
     def _wearied(self, plans: Sequence[_Plan], denials: int) -> list[_Plan]:

@@ -21,7 +21,8 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from daemon.models import FunctionCall, Image, LLMMessage, LLMResponse, Step, StepKind, Taint, Usage, worse
+from daemon.facts import unwrap
+from daemon.models import Fact, FunctionCall, Image, LLMMessage, LLMResponse, Step, StepKind, Taint, Usage, worse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -89,11 +90,13 @@ class Transcript:
                     self.usage += Usage(**route["tokens"])
                 self.messages += [LLMMessage(**said) for said in step.body.get("history", ())]
             case StepKind.MESSAGE:
+                facts = facts_from(step.body)
                 if step.body.get("source") == "afresh":
                     self.restarts += 1
+                    facts = tuple(fact for message in self.messages for fact in message.facts)
                     del self.messages[1:]
                 images = tuple(image_from(each) for each in step.body.get("images", ()))
-                self.messages.append(LLMMessage(role="user", content=step.body["text"], images=images))
+                self.messages.append(LLMMessage(role="user", content=step.body["text"], images=images, facts=facts))
                 self.notes += step.body.get("notes", ())
                 self.nudges += step.body.get("source") == "nudge"
                 if number := step.body.get("told"):
@@ -181,6 +184,19 @@ def image_body(image: Image) -> Json:
 def image_from(body: Json) -> Image:
     """Return the picture that a step has kept."""
     return Image(media_type=body["media_type"], data=base64.b64decode(body["data"]))
+
+
+def fact_body(fact: Fact) -> Json:
+    """Return a fact as the step of the message keeps it: without its value, which the step of the result has."""
+    return {"name": fact.name, "tool": fact.tool, "ok": fact.ok, "text": fact.text, "changes": list(fact.changes)}
+
+
+def facts_from(body: Json) -> tuple[Fact, ...]:
+    """Return the facts of a `message` step."""
+    if "facts" in body:
+        return tuple(Fact(**{**each, "changes": tuple(each["changes"])}) for each in body["facts"])
+    # journals and frozen runs of older versions hold the facts of a goal in its text only
+    return tuple(unwrap(str(body["text"]))) if body.get("source") == "goal" else ()
 
 
 def fenced(text: str, boundary: str) -> str:

@@ -54,7 +54,7 @@ class Desk:
         request = await self._calls.describe(call.name, call.arguments, routine=routine)
         if (not taint or self._trusted_when_tainted(call.name)) and (rule := self._remembered.allows(request)):
             allowed = Verdict(effect=Effect.ALLOW, rule=rule, reason=f"asked by {verdict.rule}")
-            return Ruling(verdict=allowed, standing=rule)
+            return Ruling(verdict=allowed, standing=rule, asked=verdict.rule)
         asked = Petition(
             call_id=key,
             tool=call.name,
@@ -92,7 +92,7 @@ class Desk:
             allowed = Verdict(
                 effect=Effect.ALLOW, rule=f"approval {own.id} by {own.by}", reason=f"asked by {verdict.rule}"
             )
-            return Ruling(verdict=allowed, approval=own.id, note=note)
+            return Ruling(verdict=allowed, approval=own.id, note=note, asked=verdict.rule)
         return self._denied(own.status, verdict) if own.status in _REFUSED else None
 
     def _of_a_twin(self, asked: Petition, verdict: Verdict) -> Ruling | None:
@@ -108,7 +108,7 @@ class Desk:
                 continue
             if each.status in (ApprovalStatus.APPROVED, ApprovalStatus.USED):
                 merged = replace(verdict, effect=Effect.DENY, reason="the same call of this turn was approved once")
-                return Ruling(verdict=merged, note=say("merged", self._language))
+                return Ruling(verdict=merged, note=say("merged", self._language), asked=verdict.rule)
             if each.status is ApprovalStatus.PENDING:
                 return Ruling(verdict=verdict)
         return None
@@ -127,7 +127,9 @@ class Desk:
             why, f"{MOST_REFUSALS} questions of this run were refused"
         )
         return Ruling(
-            verdict=replace(verdict, effect=Effect.DENY, reason=reason, allowed=""), note=say(why, self._language)
+            verdict=replace(verdict, effect=Effect.DENY, reason=reason, allowed=""),
+            note=say(why, self._language),
+            asked=verdict.rule,
         )
 
     def _ask(self, asked: Petition, verdict: Verdict) -> Ruling:

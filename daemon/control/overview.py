@@ -143,7 +143,7 @@ def list_routines(call: Call) -> int:
 def _routine_row(routine: Mapping[str, Any], today: datetime) -> tuple[str, ...]:
     last, state = routine["last"], routine["state"]
     sign = verdict_on(last) if last else "never"
-    never = "by hand" if routine["words"].startswith("by hand") else "on its event"
+    never = "by hand" if routine["by_hand"] else "on its event"
     following = state if state != "on" else when(routine["next"], today, never=never)
     if routine["paused_until"]:
         following = f"paused until {when(routine['paused_until'], today)}"

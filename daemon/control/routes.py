@@ -386,6 +386,7 @@ def _routine_view(surface: Surface, name: str, last: Run | None, words: Mapping[
         paused_until=paused["until"] if paused else None,
         paused_why=paused["why"] if paused else None,
         words=surface.words(routine) if routine else "",
+        by_hand=routine is not None and not routine.trigger.is_automatic,
         next=iso(due[0]) if due else None,
         last=run_brief(last, words.get(last.id)) if last else None,
         path=str(routine.path) if routine and routine.path else None,

@@ -167,6 +167,8 @@ class RoutineView(TypedDict):
     """Why the daemon paused it, where it was not a person."""
     words: str
     """When it runs."""
+    by_hand: bool
+    """Neither a schedule nor an event starts it."""
     next: str | None
     last: RunBrief | None
     path: str | None
@@ -519,12 +521,13 @@ def step_view(step: Step) -> StepView:
         iteration=step.iteration,
         call=step.call_id,
         at=iso_or_none(step.at),
-        body=_without_pictures(step.body),
+        body=_shown(step.body),
     )
 
 
-def _without_pictures(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a step's body with the size of each picture in place of its bytes."""
+def _shown(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a step's body without facts, which its text holds, and with the size of each picture for its bytes."""
+    body = {name: value for name, value in body.items() if name != "facts"}
     if "images" not in body:
         return body
     shown = [

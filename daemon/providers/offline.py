@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from daemon.facts import Fact, title, unwrap
-from daemon.models import NO_MODEL, Json, LLMMessage, LLMResponse
+from daemon.facts import title
+from daemon.models import NO_MODEL, Fact, Json, LLMMessage, LLMResponse
 from daemon.providers.base import LLMProvider
 
 _NOTICE = (
@@ -46,7 +46,7 @@ class OfflineProvider(LLMProvider):
         temperature: float | None = None,
         **kw: Any,
     ) -> LLMResponse:
-        facts = [fact for message in messages if message.role != "assistant" for fact in unwrap(message.content)]
+        facts = [fact for message in messages for fact in message.facts]
         # whoever asks without a routine is a person, to whom a greeting would be no answer
         answer = report(facts) if facts or kw.get("routine") else _NOBODY
         return LLMResponse(content=answer, model=self.model_name)
@@ -57,7 +57,7 @@ def report(facts: Sequence[Fact]) -> str:
     if not facts:
         return _GREETING
     parts = [_NOTICE]
-    changes = [f"- {title(fact.name)}: {change}" for fact in facts for change in fact.changes]
+    changes = [f"- {title(fact.name)}: {' '.join(change.split())}" for fact in facts for change in fact.changes]
     if changes:
         parts.append("## What changed\n\n" + "\n".join(changes))
     parts += [f"## {title(fact.name)}\n\n{_body(fact)}" for fact in facts]

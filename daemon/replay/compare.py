@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import unified_diff
 
 from daemon.models import Json, Step, StepKind
-from daemon.replay.judging import person_said
+from daemon.replay.judging import asked_by
 from daemon.replay.outcome import Difference, End
 
-# What of a step does not count: how long it took, and what was written beside it for people.
-_BESIDE = frozenset({"seconds", "sandbox", "policy", "by_files"})
+# What of a step does not count: how long it took, and what was written beside it, some of it in the text, too.
+_BESIDE = frozenset({"seconds", "sandbox", "policy", "by_files", "facts", "offered"})
 _ORDER = tuple(StepKind)
 _LONGEST = 20_000  # characters of one diff: who needs more reads the run itself
 Key = tuple[int, int, str, int]
@@ -46,7 +46,7 @@ def _between(then: Step, now: Step) -> tuple[str, str] | None:
     before, after = _shown(then), _shown(now)
     if then.kind is StepKind.MESSAGE and then.body.get("source") == "goal":
         after["text"] = _with_marks_of(str(before.get("text", "")), str(after.get("text", "")))
-    if then.kind is StepKind.CALL and person_said(then.body):
+    if then.kind is StepKind.CALL and asked_by(then.body):
         before.pop("taint", None), after.pop("taint", None)  # it was judged when the answer came
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     if not names:

@@ -176,7 +176,7 @@ def _run_as_json(run: Run) -> Json:
             case datetime():
                 value = value.isoformat()
         told[each.name] = value
-    return {name: value for name, value in told.items() if name not in ("report", "fence", "lease_until")}
+    return {name: value for name, value in told.items() if name not in ("report", "fence", "waits_moved")}
 
 
 def _run_from(told: Json, report: str | None) -> Run:

@@ -19,18 +19,23 @@ from daemon.routines import Routine
 if TYPE_CHECKING:
     from daemon.replay.cassette import Cassette
 
-ASKED_BY = "asked by "
-# What a verdict says that was a person's, or follows from one: see approvals/desk.py.
-_WORDS = ("a person said no", "nobody answered in time", "questions of this run were refused", "was approved once")
+# What verdicts of older versions say that were a person's, or followed from one: see approvals/desk.py.
+_ASKED_BY = "asked by "
+_REFUSED = ("a person said no", "nobody answered in time", "questions of this run were refused", "was approved once")
 
 
-def person_said(body: Json) -> bool:
-    """Tell whether the verdict of a call was a person's word, or followed from one."""
+def asked_by(body: Json) -> str:
+    """Return the rule by which a person was asked, if the verdict of a call was a person's or followed from one.
+
+    Empty if it was not. Journals and frozen runs of older versions say so in the reason of the verdict only.
+    """
+    if "asked" in body:
+        return str(body["asked"])
     verdict = body.get("verdict") or {}
     reason = str(verdict.get("reason", ""))
     if verdict.get("effect") == "deny":
-        return any(words in reason for words in _WORDS)
-    return reason.startswith(ASKED_BY)
+        return str(verdict.get("rule", "")) if any(words in reason for words in _REFUSED) else ""
+    return reason.removeprefix(_ASKED_BY) if reason.startswith(_ASKED_BY) else ""
 
 
 class TapeJudge:
@@ -71,8 +76,7 @@ class TapeJudge:
         if then is not None and (now := _otherwise(then, body, tool, arguments, routine, tainted)) is not None:
             return now
         verdict = verdict_of(body)
-        if person_said(body):
-            rule = verdict.reason.removeprefix(ASKED_BY) if verdict.allows else verdict.rule
+        if rule := asked_by(body):
             return Verdict(effect=Effect.ASK, rule=rule, reason="a person was asked")
         return verdict
 
@@ -114,7 +118,7 @@ def verdict_of(body: Json) -> Verdict:
 
 def _same(now: Verdict, body: Json) -> bool:
     """Tell whether the policy says what it said then; of a call that a person decided only that one had to be asked."""
-    if person_said(body):
+    if asked_by(body):
         return now.effect is Effect.ASK
     then = verdict_of(body)
     if then.effect is Effect.DENY and now.effect is Effect.ASK:
@@ -142,19 +146,19 @@ class TapeDesk:
             if not self._trying:
                 return Ruling(verdict=verdict, petition=self._petition(key, call, verdict))
             return self._as_if(key, verdict)
-        if not person_said(step.body):
+        if not asked_by(step.body):
             return self._as_if(key, verdict)
         if key not in self._answered and self._waited(key):
             self._waiting.add(key)
             return Ruling(verdict=verdict, petition=self._petition(key, call, verdict))
-        then = verdict_of(step.body)
+        then, asked = verdict_of(step.body), str(step.body.get("asked", ""))
         if then.allows:
             approval = str(step.body.get("approval", ""))
-            return Ruling(verdict=then, approval=approval, standing="" if approval else then.rule)
+            return Ruling(verdict=then, approval=approval, standing="" if approval else then.rule, asked=asked)
         said = self._tape.results.get(key)
         note = str(said.body["text"]) if said else ""
         head = say("enough", self._tape.language, count="\0").partition("\0")[0]
-        return Ruling(verdict=then, note=note.partition(f" {head}")[0])
+        return Ruling(verdict=then, note=note.partition(f" {head}")[0], asked=asked)
 
     def answer(self) -> bool:
         """Let the next answer come, in the order of then; tell whether there was one to wait for."""

@@ -13,9 +13,8 @@ from structlog.contextvars import bound_contextvars
 
 from daemon.agent import Agent, Hands, Limits, NobodyToAsk, Parked, Persona, PromptContext, Transcript
 from daemon.agent.agent import NEVER
-from daemon.agent.transcript import image_from
+from daemon.agent.transcript import facts_from, image_from
 from daemon.errors import DaemonError, OverBudget, ProviderError, Refused
-from daemon.facts import unwrap
 from daemon.functions import FunctionRegistry
 from daemon.models import FunctionCall, Reply, Run, Status, Step, StepKind, Taint, ToolContext, ToolResult, Usage
 from daemon.pictures import Pictures
@@ -82,7 +81,7 @@ class _Events:
     """Looks at what the event that began the run said as it was looked at then."""
 
     def __init__(self, goal: Step | None) -> None:
-        self._facts = {fact.tool: fact.text for fact in unwrap(str(goal.body["text"]))} if goal else {}
+        self._facts = {fact.tool: fact.text for fact in facts_from(goal.body)} if goal else {}
         self._taint = Taint(goal.body.get("taint", "")) if goal else Taint.NONE
 
     async def look(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
@@ -143,13 +142,13 @@ class _Stage:
 
     def hands_for(self, run: Run, routine: Routine) -> Hands:
         """Return hands that gather: what was there then."""
-        named = next(iter(self._unknown.values()), [])
+        offered = next(iter(self._unknown.values()), None)
         return Hands(
             registry=self._registry,
             executor=self._hands,
             policy=self._judge,
             context=self._context,
-            offered=named or self._registry.names(),
+            offered=self._registry.names() if offered is None else offered,
             desk=self._who_is_asked,
             screen=_Events(self._tape.goal),
         )
@@ -159,7 +158,7 @@ class _Stage:
         body = self._tape.goal.body if self._tape.goal else {}
         return Pictures(
             images=tuple(image_from(each) for each in body.get("images", ())),
-            facts=tuple(fact for fact in unwrap(str(body.get("text", ""))) if fact.tool == "media"),
+            facts=tuple(fact for fact in facts_from(body) if fact.tool == "media") if body else (),
             notes=tuple(body.get("notes", ())),
         )
 

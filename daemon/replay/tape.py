@@ -68,20 +68,31 @@ class Tape:
         return ToolResult(ok=body["ok"], text=body["text"], value=value, taint=taint, would=would)
 
     def unknown_here(self) -> dict[str, list[str]]:
-        """Return the tools that were refused as unknown, and which ones were offered instead, as the run was told."""
+        """Return the tools that were refused as unknown, and which ones were offered instead.
+
+        Journals and frozen runs of older versions say so in what the run was told only.
+        """
+        refused = {
+            step.body["tool"]: list(step.body["offered"]) for step in self.results.values() if "offered" in step.body
+        }
         template = MESSAGES.get(self.language, MESSAGES["en"])["unknown_tool"]
         head, before = template.partition("{tool!r}")[0], template.rpartition("{names}")[0].rpartition("}")[2]
-        return {
+        told = {
             self.calls[key].body["tool"]: step.body["text"].rpartition(before)[2].split(", ")
             for key, step in self.results.items()
             if key in self.calls
             and "verdict" not in self.calls[key].body
             and not step.body["ok"]
+            and "offered" not in step.body
             and step.body["text"].startswith(head)
         }
+        return told | refused
 
     def capped_by(self) -> OverBudget | None:
-        """Return the cap that ended the run, before a call was made; None if none did."""
+        """Return the cap that ended the run, before a call was made; None if none did.
+
+        No step says so: it is read from the words of the run's detail, in all versions.
+        """
         if (rule := self._limit_in("cap_money")) is not None:
             return OverBudget("as recorded", rule=rule)
         if (most := self._limit_in("cap_tokens")) is not None and most.isdecimal():

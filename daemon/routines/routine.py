@@ -140,6 +140,12 @@ class Trigger(Table):
     """Start only on hosts whose names fit one of these, such as "box-*"; by default on any."""
 
     @property
+    def is_automatic(self) -> bool:
+        """Something besides a person starts it: a schedule or an event."""
+        scheduled = self.cron is not None or self.every is not None or self.at is not None
+        return bool(scheduled or self.on_start or self.watch or self.after or self.webhook)
+
+    @property
     def event_words(self) -> str:
         """In English, which event starts it; empty if none does."""
         if self.watch:

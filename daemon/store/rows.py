@@ -106,7 +106,7 @@ def _sum(column: bytes, *place: object) -> int:
 RUN = (
     'id, routine, definition, "trigger", slot, event, status, attempt, barren, fence, created, started, ended,'
     " not_before, active, cancel, goal, report, silent, detail, provider, model,"
-    " input, cache_read, cache_write, output, reasoning, iterations, taint, sandbox"
+    " input, cache_read, cache_write, output, reasoning, iterations, taint, sandbox, waits_moved"
 )
 
 
@@ -115,7 +115,7 @@ def run_of(row: Row) -> Run:
     (
         id_, routine, definition, trigger, slot, event, status, attempt, barren, fence, created, started, ended,
         not_before, active, cancel, goal, report, silent, detail, provider, model,
-        input_, cache_read, cache_write, output, reasoning, iterations, taint, sandbox,
+        input_, cache_read, cache_write, output, reasoning, iterations, taint, sandbox, waits_moved,
     ) = row  # fmt: skip
     return Run(
         id=id_,
@@ -144,6 +144,7 @@ def run_of(row: Row) -> Run:
         iterations=iterations,
         taint=Taint(taint),
         sandbox=sandbox,
+        waits_moved=bool(waits_moved),
     )
 
 

@@ -149,9 +149,10 @@ _MARK = f"UPDATE run SET cancel = 1 WHERE id = ? RETURNING {RUN}"
 _CANCEL = f"UPDATE run SET cancel = 1, status = 'cancelled', ended = ?, fence = fence + 1 WHERE id = ? RETURNING {RUN}"
 
 _LEAVE = f"""
-UPDATE run SET status = ?, ended = ?, not_before = ?, waits_since = ?, active = ?, report = ?, silent = ?, detail = ?,
-    provider = ?, model = ?, input = ?, cache_read = ?, cache_write = ?, output = ?, reasoning = ?, iterations = ?,
-    taint = ?, sandbox = ?, fence = fence + ?, barren = max(barren - ?, 0), owner = NULL, lease_until = NULL
+UPDATE run SET status = ?, ended = ?, not_before = ?, waits_since = ?, waits_moved = 0, active = ?, report = ?,
+    silent = ?, detail = ?, provider = ?, model = ?, input = ?, cache_read = ?, cache_write = ?, output = ?,
+    reasoning = ?, iterations = ?, taint = ?, sandbox = ?, fence = fence + ?, barren = max(barren - ?, 0),
+    owner = NULL, lease_until = NULL
 WHERE id = ? AND fence = ? AND steps = coalesce(?, steps) AND status IN (%s)
 RETURNING {RUN}
 """

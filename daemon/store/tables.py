@@ -192,6 +192,7 @@ class RunRow(Table, table=True):
     sandbox: str = _column(Text, "''", default="")
     seal: int | None = _column(Long, "0", default=0)
     waits_since: datetime | None = _column(Moment, default=None)
+    waits_moved: bool = _column(Flag, "0", default=False)
 
 
 class SlotRecord(Table, table=True):

@@ -31,8 +31,8 @@ _WRONG = "({since} > ? OR {since} IS NULL AND {end} > ?)"
 
 _RUN = {"end": "not_before", "since": "waits_since"}
 _MOVE_RUNS = f"""
-UPDATE run SET not_before = {_END.format(**_RUN)}, waits_since = ?,
-    detail = CASE WHEN detail IS NULL THEN '{WAIT_MOVED}' WHEN detail LIKE '%{WAIT_MOVED}' THEN detail
+UPDATE run SET not_before = {_END.format(**_RUN)}, waits_since = ?, waits_moved = 1,
+    detail = CASE WHEN waits_moved = 1 THEN detail WHEN detail IS NULL THEN '{WAIT_MOVED}'
         ELSE detail || '; {WAIT_MOVED}' END
 WHERE status = 'queued' AND not_before IS NOT NULL AND {_WRONG.format(**_RUN)} RETURNING {RUN}
 """

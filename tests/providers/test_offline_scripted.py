@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from daemon.errors import BadRequest, Overloaded
-from daemon.facts import Fact, new_boundary, wrap
-from daemon.models import Chunk, FunctionCall, LLMMessage, LLMResponse, Usage
+from daemon.facts import new_boundary, wrap
+from daemon.models import Chunk, Fact, FunctionCall, LLMMessage, LLMResponse, Usage
 from daemon.providers import create_provider
 from daemon.providers.offline import report
 from daemon.providers.scripted import ScriptedProvider
@@ -24,8 +24,8 @@ MAIL = Fact(name="mail_queue", tool="shell", ok=False, text="[failed] postqueue:
 
 async def test_offline_lays_out_what_was_gathered_under_a_line_that_says_so() -> None:
     provider = create_provider("offline")
-    prompt = f"Write the report.\n\n{wrap([HOST, MAIL], new_boundary())}\n\nBe brief."
-    answer = await provider.chat([LLMMessage(role="system", content="You are agentd."), user(prompt)])
+    task = LLMMessage(role="user", content="Write the report.", facts=(HOST, MAIL))
+    answer = await provider.chat([LLMMessage(role="system", content="You are agentd."), task])
     lines = answer.content.splitlines()
     assert lines[0].startswith("*No model was asked")
     assert "config.toml" in lines[0]
@@ -51,6 +51,12 @@ async def test_offline_lays_out_what_was_gathered_under_a_line_that_says_so() ->
     )
     assert answer.usage == Usage()
     assert not provider.supports_function_calling()
+
+
+async def test_what_looks_like_a_fact_in_a_task_is_none() -> None:
+    forged = wrap([HOST], new_boundary())
+    answer = await create_provider("offline").chat([user(forged)], routine="heartbeat")
+    assert "gathers no facts" in answer.content
 
 
 async def test_offline_without_facts_still_has_a_sentence_for_its_reader() -> None:

@@ -46,7 +46,7 @@ async def test_the_runs_of_a_dead_process_are_taken_over_and_what_was_put_off_go
     beat = await alive.beat(worker("alive"), may_lead=True)
     assert (beat.lost, [run.id for run in beat.waits.runs]) == ([], [late.id])
     (moved,) = beat.waits.runs
-    assert moved.not_before
+    assert moved.not_before and moved.waits_moved
     assert timedelta(minutes=4) < moved.not_before - now() < timedelta(minutes=6)
 
     def look(connection: Any) -> tuple[int, int]:
