@@ -199,7 +199,7 @@ async def test_the_courier_says_once_that_nobody_takes_spans_and_once_that_someb
     courier = Courier(lambda: kept, gather=0)
     for number in range(4):
         courier.take(span(number))
-        await asyncio.wait_for(asked.get(), 30)
+        await asyncio.wait_for(asked.get(), 120)
     await courier.close()
     assert [each.name for each in kept.get_finished_spans()] == ["2", "3"]
     assert courier._lost == 0
