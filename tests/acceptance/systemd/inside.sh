@@ -33,7 +33,7 @@ tell fields "$(journalctl -o json --output-fields=AGENTD_STATUS,PRIORITY,SYSLOG_
 tell lines "$(journalctl -o cat -u agentd --grep run.finished | wc -l)"
 
 first=$(show MainPID)
-kill -STOP "$first"
+[ "$first" -gt 0 ] && kill -STOP "$first"  # 0 would be this script
 until_is 300 restarted; tell watchdog $?
 tell again "$([ "$(show MainPID)" != "$first" ] && echo new)"
 

@@ -6,13 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import time
 from pathlib import Path
 
 import pytest
+import structlog
 
 ROOT = Path(__file__).parents[3]
+SITE = Path(structlog.__file__).parents[1]  # a virtual environment may have its packages from another one
 NEEDED = ("mmdebstrap", "systemd-nspawn")
 # root's own programs, wherever this was called from
 ENV = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
@@ -67,7 +68,7 @@ def told(tmp_path_factory):
     furnish(root)
     container = subprocess.Popen(
         ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "-D", root, "--bind", f"{out}:/out",
-         "--bind-ro", f"{ROOT}:/opt/agentd", "--bind-ro", f"{sysconfig.get_path('purelib')}:/opt/site",
+         "--bind-ro", f"{ROOT}:/opt/agentd", "--bind-ro", f"{SITE}:/opt/site",
          "--private-network", "--link-journal=no", "-b"],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENV,
     )  # fmt: skip
