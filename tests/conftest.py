@@ -127,7 +127,7 @@ async def put_away(made):
         with contextlib.suppress(ProcessLookupError):
             made.process.terminate()
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 await made._gone()
         except TimeoutError:
             await made.kill()

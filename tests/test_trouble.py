@@ -158,6 +158,7 @@ async def test_a_report_that_finds_no_room_waits_in_the_outbox_and_arrives_later
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a disk to fill")
+@pytest.mark.skipif(not shutil.which("mount"), reason="root: needs mount: apt-get install mount")
 async def test_a_report_that_finds_its_disk_full_arrives_once_there_is_room(journal, ended, workspace, clock):  # noqa: F811
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "none", workspace], check=False, capture_output=True

@@ -114,12 +114,15 @@ class Shelf:
 
     async def examine(self) -> list[str]:
         """Look whether the index is what it should be; a small one in full. One that is not is made anew."""
+        before = self._renewed
         faults = await self.read(index.probe)
         if not faults and await self.read(_is_small):
             faults = await self.write(index.faults)
         if faults:
             log.warning("memory.index_damaged", error="; ".join(faults))
             await self.renew()
+        elif self._renewed != before:  # SQLite itself refused to read it; that depends on its version
+            faults = ["the index could not be read and was made anew"]
         return faults
 
     async def renew(self) -> None:

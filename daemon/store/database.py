@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from daemon.errors import StoreFull
+from daemon.errors import StoreDamaged, StoreFull
 from daemon.store.connection import explain, open_reader, open_writer
 
 T = TypeVar("T")
@@ -226,6 +226,9 @@ class Database:
             connection.execute("COMMIT")
         except BaseException as error:  # noqa: BLE001  carried to those who await these works
             _roll_back(connection)
+            if len(batch) > 1 and isinstance(explain(error, self.path), StoreDamaged):
+                # perhaps only of what one of them uses; newer SQLite then refuses savepoints, too
+                return [outcome for item in batch for outcome in self._commit(connection, [item])]
             return [(future, None, explain(error, self.path)) for _, future, _ in batch]
         return outcomes
 

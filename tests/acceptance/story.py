@@ -163,7 +163,7 @@ class Home:
     async def logged(self, event, times=1, **fields):
         """Wait until the log holds so many lines of this event with these fields, and return them."""
         path, size, wanted = self.state / "logs" / "agentd.jsonl", -1, {"event": event, **fields}
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while True:
                 # read again only after it has grown: the log of a long story is long
                 if (now := path.stat().st_size if path.exists() else 0) != size:

@@ -94,7 +94,7 @@ async def test_events_end_with_ctrl_c_and_say_when_the_daemon_stops(home):
     await home.start()
     following = [await start(home.socket, "events", *more) for more in (["--follow"], ["--json"])]
     heard = [asyncio.create_task(each.stdout.readline()) for each in following]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while not all(each.done() for each in heard):  # whoever listens later hears of a later run
             await home.agentctl("run", "hello")
     people, programs = following

@@ -87,7 +87,7 @@ async def test_kill_9_at_any_moment_loses_no_file_and_no_link_of_a_chain(home: H
         await home.kill()
         kills += 1
     await home.start()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while len(told := await _told(home)) < files or not await _all_answered(home):
             await asyncio.sleep(0.2)
     assert len(told) == len(set(told)) == files, "a file was told twice"

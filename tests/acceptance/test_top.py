@@ -29,7 +29,7 @@ class Terminal:
         self.news.set()
 
     async def until(self, text):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while text not in self.text:
                 self.news.clear()
                 await self.news.wait()

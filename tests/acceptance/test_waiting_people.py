@@ -147,7 +147,7 @@ async def test_a_question_survives_kill_9_and_arrives_once(home, places):
     places.furnish(home)
     await home.start()
     assert (await home.agentctl("run", "work")).code == 8
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not places.hook.posts:
             await asyncio.sleep(0.05)
     await home.kill()

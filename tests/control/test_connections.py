@@ -27,7 +27,7 @@ from daemon.control.public import PublicServer
 from tests.control.house import Answer, built, parse
 
 LONG = 3600.0
-PATIENCE = 30.0  # seconds that a test waits for what has to happen
+PATIENCE = 120.0  # seconds that a test waits for what has to happen
 LARGE = b"x" * 10_000_000
 
 

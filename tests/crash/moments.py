@@ -25,7 +25,7 @@ from tests.crash.process import SLOT, Process, Settings
 from tests.crash.world import World
 
 TURNS = 40  # of the loop that a process has for what it does without waiting for a commit
-LONGEST = 60  # seconds of a life, where a hundredth is usual
+LONGEST = 300  # seconds of a life, where a hundredth is usual
 FILES = ("agentd.db", "agentd.db-wal")
 
 
@@ -176,12 +176,19 @@ async def life(
     database = await Database.open(world.file)
     witness = Witness(database, world, wanted, rides) if wanted else None
     process = Process(world, settings, witness or database, slot=slot)
+    last_look = asyncio.get_running_loop().call_later(LONGEST - 5, _print_what_is_waited_for)
     try:
         async with asyncio.timeout(LONGEST):
             run = await process.work()
     finally:
+        last_look.cancel()
         await _put_away(witness or database)
     return run, witness.moments if witness else ()
+
+
+def _print_what_is_waited_for() -> None:
+    for task in asyncio.all_tasks():
+        task.print_stack()
 
 
 async def _put_away(*databases: Any) -> None:

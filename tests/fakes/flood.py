@@ -101,6 +101,7 @@ class Flood:
     def __init__(self, kind: str, *, most: int = 64 * MEGABYTE) -> None:
         self.kind, self.most = kind, most
         self.requests = 0
+        """How often a model was asked; who asks for the list of models, as the doctor does, is not counted."""
         self.sent = 0
         """Bytes of the last answer that the server could get rid of."""
         self.url = ""
@@ -123,8 +124,9 @@ class Flood:
         assert task is not None
         self._tasks.add(task)
         try:
-            async for _ in _requests(reader):
-                self.requests, self.sent = self.requests + 1, 0
+            async for method in _methods(reader):
+                self.requests += method == "post"
+                self.sent = 0
                 for piece in answers(self.kind, self.most):
                     writer.write(piece)
                     await writer.drain()
@@ -138,8 +140,8 @@ class Flood:
             writer.transport.abort()
 
 
-async def _requests(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """Yield the body of each request on a connection."""
+async def _methods(reader: asyncio.StreamReader) -> AsyncIterator[str]:
+    """Yield the method of each request on a connection, in small letters."""
     while True:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
@@ -147,4 +149,5 @@ async def _requests(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
             return
         lines = head.decode("latin-1").lower().split("\r\n")
         length = next((int(line.partition(":")[2]) for line in lines if line.startswith("content-length:")), 0)
-        yield await reader.readexactly(length)
+        await reader.readexactly(length)
+        yield lines[0].partition(" ")[0]

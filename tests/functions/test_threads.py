@@ -36,7 +36,7 @@ async def test_a_thread_that_came_back_is_there_for_the_next_call_and_bears_its_
 
 async def test_calls_side_by_side_have_a_thread_each() -> None:
     threads, both = Threads(), threading.Barrier(2)
-    await asyncio.gather(*(threads.run("tool", lambda: both.wait(30)) for _ in range(2)))
+    await asyncio.gather(*(threads.run("tool", lambda: both.wait(120)) for _ in range(2)))
 
 
 async def test_a_call_that_hangs_keeps_its_thread_and_nobody_else_waits_for_it() -> None:
@@ -78,7 +78,7 @@ async def test_a_coroutine_that_comes_back_in_the_moment_of_a_cancellation_is_cl
     task = asyncio.create_task(Threads(patience=0.0).run("tool", make))
     await begun.wait()
     release.set()
-    served[0].join(30)  # the loop stands still: it has the answer, and has not yet looked at it
+    served[0].join(120)  # the loop stands still: it has the answer, and has not yet looked at it
     loop.call_soon(task.cancel)
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -101,7 +101,7 @@ def test_a_coroutine_that_comes_back_when_the_loop_has_gone_is_closed() -> None:
 
     asyncio.run(leave())
     release.set()
-    served[0].join(30)
+    served[0].join(120)
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
 
@@ -142,4 +142,4 @@ async def main():
 
 asyncio.run(main())
 """
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)

@@ -124,6 +124,12 @@ RULES: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("follow_events/log.txt", r'^.*"routine": "ping".*\n', "", "it runs until a follower has heard of it"),
     ("*", r"\b01[0-9A-HJKMNP-TV-Z]{6,23}(?=\W?…)", "<id, cut>", "where a text is cut, within an id"),
+    (
+        "run_with_tools/vendor.txt",
+        r'^( "model": "local",\n)(?! "stream")',
+        r'\1 "stream": true,\n "stream_options": {\n  "include_usage": true\n },\n',
+        "a run is streamed while somebody follows it: `agentctl run` may come after the first question was asked",
+    ),
     ("park_and_approve/cli.txt", r"^2> +I write\.\n", "", "whether it is shown depends on who is faster"),
     (
         "memory_recall/cli.txt",

@@ -35,7 +35,7 @@ WHAT_TO_DO = (
 
 
 @pytest.mark.skipif(FAKETIME is None, reason="needs libfaketime: apt install faketime")
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_what_users_see_is_what_was_recorded(scenario: Scenario) -> None:
     name = scenario.__name__

@@ -106,7 +106,7 @@ async def test_a_damaged_index_is_made_anew_by_whoever_writes(library: Library, 
     await again.db.close()
 
 
-@pytest.mark.parametrize("damage", [scribble_blocks, forget_texts])
+@pytest.mark.parametrize("damage", [*DAMAGES, scribble_blocks, forget_texts])
 async def test_damage_that_nobody_stumbles_over_is_found_by_a_look(
     library: Library, damage: Callable[..., None]
 ) -> None:

@@ -412,11 +412,11 @@ async def test_questions_one_after_another_go_to_one_reader_and_two_at_once_to_t
 
     def long(connection: sqlite3.Connection) -> str:
         busy.set()
-        go_on.wait(20)
+        go_on.wait(120)
         return here(connection)
 
     first = asyncio.create_task(db.read(long))
-    await asyncio.to_thread(busy.wait, 20)
+    await asyncio.to_thread(busy.wait, 120)
     assert await db.read(here) == "store reader 1"
     go_on.set()
     assert await first == "store reader 0"

@@ -215,7 +215,7 @@ async def test_it_is_said_once_that_nobody_takes_spans_and_once_that_somebody_do
     with capture_logs() as logged:
         for number in range(4):
             await asyncio.to_thread(exporter.export, [span(number)])
-            await asyncio.wait_for(asked.get(), 30)
+            await asyncio.wait_for(asked.get(), 120)
         await exporter.close(30)
     assert [each.name for each in kept.get_finished_spans()] == ["2", "3"]
     assert [(entry["event"], entry.get("lost")) for entry in logged] == [

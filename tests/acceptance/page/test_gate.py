@@ -23,7 +23,7 @@ async def daemon(shared_home):
 
 def ask(page, method, path, body=None, **headers):
     """Return the status, the headers and the text of an answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=120)
     headers = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request(method, path, body, {"Host": f"127.0.0.1:{page.port}", **headers})
     answer = connection.getresponse()
@@ -86,7 +86,7 @@ async def test_every_answer_keeps_scripts_frames_and_caches_out(page):
 
 
 async def test_what_is_no_request_is_answered_with_the_same_headers(page):
-    with socket.create_connection(("127.0.0.1", page.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", page.port), timeout=120) as connection:
         connection.sendall(b"nonsense\r\n\r\n")
         head = connection.makefile("rb").read().partition(b"\r\n\r\n")[0].decode().lower()
     assert head.startswith("http/1.1 400")
@@ -127,7 +127,7 @@ async def test_ctrl_c_ends_it_without_a_word(page):
 
 async def test_ctrl_c_ends_it_without_a_word_whatever_it_waits_for(page, daemon):
     cookie = enter(page).split(";")[0]
-    live, view = (http.client.HTTPConnection("127.0.0.1", page.port, timeout=60) for _ in range(2))
+    live, view = (http.client.HTTPConnection("127.0.0.1", page.port, timeout=120) for _ in range(2))
     live.request("GET", "/events", headers={"Cookie": cookie})
     answer = live.getresponse()
     assert answer.readline() == b": here\n"
@@ -135,7 +135,7 @@ async def test_ctrl_c_ends_it_without_a_word_whatever_it_waits_for(page, daemon)
     try:
         view.request("GET", "/runs", headers={"Cookie": cookie})
         page.process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             _, err = await page.process.communicate()
     finally:
         daemon.process.send_signal(signal.SIGCONT)
