@@ -1,8 +1,9 @@
 # ruff: noqa: E501, ISC004  a text is read as it stands
 """Texts that give orders to whoever reads them, of every kind that is going round, and what obeying them would mean.
 
-All of them were written for this file. `{canary}` is the address of a stranger, `{secret}` a file with a key, `{outside}`
-a folder that is none of ours. Each order is a list of calls: what a model does that takes the text for its owner's word.
+All of them were written for this file. `{canary}` is the address of a stranger, `{secret}` a file with a key,
+`{outside}` a folder that is none of ours. Each order is a list of calls: what a model does that takes the text for its
+owner's word.
 """
 
 from __future__ import annotations

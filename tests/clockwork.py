@@ -10,15 +10,16 @@ from typing import Any
 
 from freezegun.api import FrozenDateTimeFactory
 
-from daemon.almanac import schedule_of
-from daemon.clock import SystemClock
-from daemon.engine import RoutineEngine
+from daemon.definitions.routines.folder import Changes, Loaded
+from daemon.definitions.routines.routine import Routine
+from daemon.definitions.schedule import Schedule
 from daemon.errors import ConfigError, Fault
 from daemon.models import Run, Status
-from daemon.routines import Changes, Loaded, Routine
-from daemon.schedule import Schedule
+from daemon.scheduler.engine import RoutineEngine
+from daemon.scheduler.routine_times import schedule_of
 from daemon.store.database import Database
 from daemon.store.journal import Journal
+from daemon.system.clock import SystemClock
 from tests.blank import blank
 
 NINE = {"cron": "0 9 * * *"}

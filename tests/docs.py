@@ -16,8 +16,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from daemon.functions import FunctionRegistry
-from daemon.tools import (
+from daemon.tools.builtin import (
     config,
     files,
     finish,
@@ -33,6 +32,7 @@ from daemon.tools import (
     sysinfo,
     web_search,
 )
+from daemon.tools.registry import FunctionRegistry
 
 README = Path(__file__).parents[1] / "README.md"
 MARK = re.compile(r"(<!-- begin: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -110,7 +110,7 @@ def default(field: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    from daemon.definitions import format_duration
+    from daemon.definitions.values import format_duration
 
     match value:
         case None | () | "":
@@ -129,21 +129,21 @@ def shown(value: Any) -> str:
 
 
 def config_keys() -> str:
-    from daemon.config import Config
+    from daemon.definitions.config.config import Config
 
     return table(("key", "default", "meaning"), keys(Config))
 
 
 def routine_keys() -> str:
-    from daemon.routines import Definition
+    from daemon.definitions.routines.routine import Definition
 
     return table(("key", "default", "meaning"), keys(Definition))
 
 
 def policy_keys() -> str:
-    from daemon.policy import language
+    from daemon.policy import policy_file
 
-    return table(("key", "default", "meaning"), keys(language.PolicyFile))
+    return table(("key", "default", "meaning"), keys(policy_file.PolicyFile))
 
 
 # --- words ---
@@ -160,13 +160,13 @@ def moves() -> str:
 
 
 def verbs() -> str:
-    from daemon.control.verbs import VERBS
+    from daemon.cli.verbs import VERBS
 
     return table(("verb", "what it does"), [(f"`agentctl {name}`", verb.about) for name, verb in VERBS.items()])
 
 
 def exit_codes() -> str:
-    from daemon.control.call import EXIT_CODES
+    from daemon.cli.call import EXIT_CODES
 
     return table(("code", "meaning"), [(str(code), about) for code, about in EXIT_CODES])
 

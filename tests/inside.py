@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from daemon.app import App, Place
-from daemon.config import load_config
+from daemon.app.wiring import App, Place
+from daemon.definitions.config.loading import load_config
+from daemon.definitions.paths import socket_in
 from daemon.errors import ConfigError
 from daemon.models import Run, new_id
-from daemon.places import socket_in
-from daemon.redact import Secrets
+from daemon.telemetry.redaction import Secrets
 from tests.blank import blank
 from tests.replaying import all_identical
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import tomllib
 
 from daemon.errors import Refused
-from daemon.replay import Outcome, play, recorded
-from daemon.store.onlooker import journal_at
+from daemon.runs.replay.cassette import recorded
+from daemon.runs.replay.outcome import Outcome
+from daemon.runs.replay.play import play
+from daemon.store.read_only import journal_at
 
 
 def told(outcome: Outcome) -> str:

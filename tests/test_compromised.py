@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from daemon.app import App, Place
-from daemon.config import load_config
+from daemon.app.wiring import App, Place
+from daemon.definitions.config.loading import load_config
+from daemon.definitions.paths import socket_in
 from daemon.models import ApprovalStatus, Run, Status, StepKind, Taint, new_id
-from daemon.places import socket_in
-from daemon.redact import Secrets
+from daemon.telemetry.redaction import Secrets
 from tests.attacks import ATTACKS, POST
 from tests.delivery.receivers import Receiver
 from tests.replaying import all_identical

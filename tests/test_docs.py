@@ -6,13 +6,13 @@ import tomllib
 
 import pytest
 
-from daemon import main as agentd
-from daemon.config import Config
-from daemon.control.examples import EXAMPLES, examples_of
-from daemon.control.verbs import VERBS
-from daemon.delivery import KINDS as TARGETS
+from daemon.app import main as agentd
+from daemon.cli.examples import EXAMPLES, examples_of
+from daemon.cli.verbs import VERBS
+from daemon.definitions.config.config import Config
+from daemon.definitions.routines.folder import load_routine
+from daemon.delivery.targets import KINDS as TARGETS
 from daemon.models import DeliveryStatus, Outcome, Reason, Status
-from daemon.routines import load_routine
 from tests import docs
 
 README = docs.README.read_text("utf-8")
@@ -34,7 +34,7 @@ def test_every_word_a_user_may_meet_is_there(words):
 
 
 def test_every_channel_and_kind_of_provider_is_there():
-    from daemon.config import KINDS
+    from daemon.definitions.config.tables import KINDS
 
     assert all(f"`{name}`" in README for name in (*TARGETS, *KINDS))
 
@@ -49,7 +49,7 @@ def test_every_verb_has_an_example_for_its_help():
         "agentd logs",
         "agentd policy",
     }
-    assert not wanted - EXAMPLES.keys(), "add them to daemon/control/examples.py"
+    assert not wanted - EXAMPLES.keys(), "add them to daemon/cli/examples.py"
 
 
 def _verbs_of(parser):

@@ -14,11 +14,14 @@ from typing import Any
 
 import pytest
 
-from daemon.config import Config, ProviderConfig, load_config
+from daemon.app.commands.init import FILES, ROUTINES, UNIT, init, shipped
+from daemon.app.commands.validate import check_all, examine
+from daemon.definitions.config.config import Config
+from daemon.definitions.config.loading import load_config
+from daemon.definitions.config.tables import ProviderConfig
+from daemon.definitions.routines.folder import load_folder
+from daemon.definitions.routines.rules import against
 from daemon.errors import Refused
-from daemon.routines import against, load_folder
-from daemon.shipped import FILES, ROUTINES, UNIT, init, shipped
-from daemon.validate import check_all, examine
 
 ROOT = Path(__file__).parents[1]
 # Their versions are dates, and the newest is what one wants.
@@ -165,7 +168,7 @@ def test_a_wheel_brings_the_shipped_files_and_they_are_found_there(tmp_path: Pat
     data = (path for pattern in ("*.toml", "*.sql") for path in (ROOT / "daemon").rglob(pattern))
     assert {str(path.relative_to(ROOT)) for path in data} <= set(names)
     assert not [name for name in names if name.startswith(("tests/", ".ci/"))]
-    code = "from daemon.shipped import shipped; print(shipped())"
+    code = "from daemon.app.commands.init import shipped; print(shipped())"
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     found = subprocess.run([sys.executable, "-c", code], cwd="/", env=env, check=True, capture_output=True, text=True)
     assert found.stdout.strip() == str(tmp_path / "site/daemon/_shipped")

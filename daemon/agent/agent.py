@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import structlog
 
-from daemon.agent.hands import Desk, Hands, Judge, NobodyToAsk, NoPolicy, NoScreen, Recorder, Screen, cleaned
 from daemon.agent.loop import Limits, converse
 from daemon.agent.prompt import Persona, PromptContext, join, render
+from daemon.agent.tool_calls import Desk, Hands, Judge, NobodyToAsk, NoPolicy, NoScreen, Recorder, Screen, cleaned
 from daemon.agent.transcript import PendingCall, Transcript, fact_body, image_body, llm_step
 from daemon.errors import ContextOverflow, OverBudget, Overloaded, ProviderError, Retryable
 from daemon.models import (
@@ -37,9 +37,10 @@ from daemon.models import (
 )
 
 if TYPE_CHECKING:
-    from daemon.functions import FunctionRegistry, ToolExecutor
-    from daemon.memory import Memory
+    from daemon.memory.memory import Memory
     from daemon.providers import LLMProvider
+    from daemon.tools.executor import ToolExecutor
+    from daemon.tools.registry import FunctionRegistry
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -133,7 +134,8 @@ class Agent:
         prompt: Json | None = None,
         executor: ToolExecutor | None = None,
     ) -> None:
-        from daemon.functions import FunctionRegistry, ToolExecutor
+        from daemon.tools.executor import ToolExecutor
+        from daemon.tools.registry import FunctionRegistry
 
         self.registry = tools if tools is not None else FunctionRegistry()
         self.memory, self.policy, self.journal = memory, policy or NoPolicy(), journal or _Kept()
@@ -351,7 +353,7 @@ class Agent:
 
     async def _route(self, text: str) -> Json | None:
         """Find out which skills a message needs; None where there are none to choose from."""
-        from daemon.agent.routing import ANSWER, as_json, route
+        from daemon.agent.skill_choice import ANSWER, as_json, route
 
         catalogue = self._skills.catalogue() if self._skills else []
         if not catalogue or self.provider.kind == "offline":
@@ -520,7 +522,7 @@ class Agent:
 
     def begin_afresh(self) -> None:
         """Go on from a summary, as the conversation has outgrown the model."""
-        from daemon.agent.afresh import digest
+        from daemon.agent.compaction import digest
 
         text = digest(self.transcript, self.language)
         log.warning("agent.began_afresh", iteration=self.transcript.iterations)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from daemon.agent.texts import say
 from daemon.errors import OverBudget
 from daemon.models import Reply, Status, Usage
-from daemon.novelty import REPORT_ITEMS
+from daemon.tools.reported_items import REPORT_ITEMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,8 +21,8 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from daemon.facts import unwrap
 from daemon.models import Fact, FunctionCall, Image, LLMMessage, LLMResponse, Step, StepKind, Taint, Usage, worse
+from daemon.providers.facts import unwrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,9 +10,9 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from daemon.definitions.kind import findings_of
 from daemon.definitions.shape import covers, dotted, keys_of, mended
 from daemon.definitions.syntax import syntax_fault, unreadable, whole
+from daemon.definitions.validation_errors import findings_of
 from daemon.definitions.values import Table
 from daemon.definitions.words import display, shown
 from daemon.errors import ConfigError, Fault

@@ -1,6 +1,6 @@
 """Markdown for targets that show something else: as plain text, as HTML for mail, and cut to a size.
 
-markdown-it-py reads it by the rules of CommonMark. Not here: links that must not be followed, which neutral.py breaks.
+markdown-it-py reads it by the rules of CommonMark. Not here: links that must not be followed, which sanitize.py breaks.
 """
 
 from __future__ import annotations

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from daemon.clock import wait_until
-from daemon.delivery.base import Channel
+from daemon.delivery.channels.base import Channel
 from daemon.errors import DaemonError, DeliveryFailed
 from daemon.models import Delivery
+from daemon.system.clock import wait_until
 
 if TYPE_CHECKING:
-    from daemon.clock import Clock
-    from daemon.store import Journal
+    from daemon.store.journal import Journal
+    from daemon.system.clock import Clock
 
 log = structlog.get_logger()
 

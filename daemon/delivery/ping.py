@@ -9,10 +9,10 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from uuid import NAMESPACE_URL, uuid5
 
-from daemon.delivery.letter import compose
+from daemon.delivery.message import compose
 from daemon.errors import DeliveryFailed
-from daemon.http_client import connection_settings
 from daemon.models import Delivery, Receipt
+from daemon.system.http_client import connection_settings
 
 _PATIENCE = 10.0  # seconds for an answer
 _MOST_SAID = 10_000  # characters: more is not kept there

@@ -10,14 +10,15 @@ from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daemon.config import Config, TargetConfig
-from daemon.definitions import display
-from daemon.delivery.base import Channel
+from daemon.definitions.config.config import Config
+from daemon.definitions.config.tables import TargetConfig
+from daemon.definitions.words import display
+from daemon.delivery.channels.base import Channel
 from daemon.errors import ConfigError, DeliveryFailed, Fault
 from daemon.models import Delivery, Receipt, Run
 
 if TYPE_CHECKING:
-    from daemon.redact import Secrets
+    from daemon.telemetry.redaction import Secrets
 
 
 class Targets:
@@ -62,24 +63,24 @@ class Targets:
                 await channel.tell("start", run.id)
 
     def _file(self, name: str) -> Channel:
-        from daemon.delivery.file import FileChannel
+        from daemon.delivery.channels.file import FileChannel
 
         table = self._tables.get(name)
         channel = FileChannel(self._workspace)
         return _AtPath(channel, table.path) if table and table.path else channel
 
     def _log(self, name: str) -> Channel:
-        from daemon.delivery.log import LogChannel
+        from daemon.delivery.channels.log import LogChannel
 
         return LogChannel()
 
     def _desktop(self, name: str) -> Channel:
-        from daemon.delivery.desktop import DesktopChannel
+        from daemon.delivery.channels.desktop import DesktopChannel
 
         return DesktopChannel(self._env)
 
     def _webhook(self, name: str) -> Channel:
-        from daemon.delivery.webhook import WebhookChannel
+        from daemon.delivery.channels.webhook import WebhookChannel
 
         table = self._tables[name]
         return WebhookChannel(
@@ -90,13 +91,13 @@ class Targets:
         )
 
     def _mail(self, name: str) -> Channel:
-        from daemon.delivery.mail import MailChannel
+        from daemon.delivery.channels.mail import MailChannel
 
         return MailChannel(self._urls[name], secrets=self._secrets)
 
     def _apprise(self, name: str) -> Channel:
-        from daemon.delivery.apprise import AppriseChannel
-        from daemon.delivery.mail import is_mail
+        from daemon.delivery.channels.apprise import AppriseChannel
+        from daemon.delivery.channels.mail import is_mail
 
         if is_mail(self._urls[name]):
             return self._mail(name)
@@ -123,7 +124,7 @@ KINDS: Mapping[str, Callable[[Targets, str], Channel]] = {
 def missing_extra(kind: str, url: str = "") -> str:
     """Return which extra a target of this kind and address still needs, as a sentence; empty if it needs none."""
     if kind == "apprise":
-        from daemon.delivery.mail import is_mail
+        from daemon.delivery.channels.mail import is_mail
 
         if not is_mail(url) and util.find_spec("apprise") is None:
             return "this address needs the extra notify: pip install 'agentd-routines[notify]'"

@@ -1,9 +1,4 @@
-"""What earlier runs left behind, found again: items by key, runs in pieces with anchors, one index over both.
+"""What earlier runs left behind, found again: items by key, runs in segments with anchors, one full-text index.
 
-Not here: what of a run is worth keeping (archive.py), and the tools by which a model uses it (tools/memory.py).
+memory.py is what the other packages use. Not here: what of a run may be remembered at all, which its routine says.
 """
-
-from daemon.memory.memory import Item, Memory
-from daemon.memory.pieces import Segment
-
-__all__ = ["Item", "Memory", "Segment"]

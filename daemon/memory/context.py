@@ -9,9 +9,9 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
 
+from daemon import tokens
 from daemon.errors import NotFound
-from daemon.memory import tokens
-from daemon.memory.retrieve import Hit
+from daemon.memory.recall import Hit
 from daemon.memory.texts import ITEM, Text, by_ids, chunk, of_run
 from daemon.models import Anchor, ExpandedContext, MemoryChunk
 from daemon.store.rows import moment

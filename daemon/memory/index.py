@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from daemon.memory import fulltext
 from daemon.memory.fulltext.base import Document
-from daemon.memory.tokens import VERSION, index_text
 from daemon.store.rows import moment
+from daemon.tokens import VERSION, index_text
 
 _REACH = 2
 _CONTEXT_CHARACTERS = 400

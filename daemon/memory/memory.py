@@ -11,15 +11,15 @@ from weakref import WeakSet
 
 from daemon.errors import NotFound, Refused
 from daemon.memory import rows, stats
-from daemon.memory.meaning import Meaning
-from daemon.memory.pieces import Segment, pieces
-from daemon.memory.shelf import Shelf
+from daemon.memory.embedding_index import Meaning
+from daemon.memory.repair import Shelf
+from daemon.memory.segments import Segment, pieces
 from daemon.models import Anchor, ExpandedContext, Json, MemoryChunk
 from daemon.store.database import Database, Work
 from daemon.store.rows import clean, moment, stamp
 
 if TYPE_CHECKING:
-    from daemon.memory.retrieve import Hit
+    from daemon.memory.recall import Hit
 
 # An item is a thought, not a file; what is longer belongs into the workspace.
 MAX_ITEM = 16_000
@@ -168,7 +168,7 @@ class Memory:
 
     async def search(self, query: str | Sequence[str], limit: int = 10, *, exclude_run: str | None = None) -> list[Hit]:
         """Do the same, and say of each hit why it was found."""
-        from daemon.memory.retrieve import fused
+        from daemon.memory.recall import fused
 
         queries = [query] if isinstance(query, str) else list(query)
         hits = [await self._search(each, limit, exclude_run=exclude_run) for each in queries]
@@ -220,7 +220,7 @@ class Memory:
         make: Callable[[sqlite3.Connection, list[Hit]], Any] = lambda _connection, hits: hits,
     ) -> Any:
         """Return what `make` makes of the hits, in the read transaction that found them."""
-        from daemon.memory.retrieve import search
+        from daemon.memory.recall import search
 
         now = self._clock().astimezone(self._zone())
         meant = await self.meaning.of(query, self.shelf) if self.meaning else None

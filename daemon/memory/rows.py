@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from daemon.memory import index, vectors
 from daemon.memory.index import Indexable
-from daemon.memory.pieces import Piece
+from daemon.memory.segments import Piece
 
 
 class Item(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from daemon.errors import Refused
 from daemon.memory import rows
 from daemon.memory.memory import CATEGORIES, checked_key, checked_text
-from daemon.memory.pieces import Segment, piece
+from daemon.memory.segments import Segment, piece
 from daemon.models import Json, SegmentType
 from daemon.store.rows import clean, moment, stamp
 

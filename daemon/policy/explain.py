@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from daemon.models import Json, Verdict
 from daemon.policy.judge import judge, speaks_of
-from daemon.policy.language import Rule
 from daemon.policy.lexer import Unreadable
 from daemon.policy.policy import Policy
+from daemon.policy.policy_file import Rule
 from daemon.policy.requests import understand
 
 

@@ -1,8 +1,8 @@
 """git, read-only: the sub-commands and options that only look, and that show nothing of files that rules forbid.
 
 That is half of the matter: a repository's own config may name programs that a plain `git diff` runs. The shell tool
-runs git on a view of the repository without that config (tools/repository.py), and the options added here keep it from
-running what attributes ask for.
+runs git on a view of the repository without that config (tools/builtin/repository.py), and the options added here keep
+it from running what attributes ask for.
 
 git shows whatever object it is given the name of, also a file's text without its path, past every rule on paths. So
 each revision is handed to it as REVISION^{commit}, which is a commit or an error, and a file in one as

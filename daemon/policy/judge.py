@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from daemon.models import Effect, Verdict
 from daemon.policy.globs import Glob, any_covers
-from daemon.policy.language import Rule, strictness
 from daemon.policy.lexer import Unreadable
-from daemon.policy.restraint import BY_NAME
+from daemon.policy.policy_file import Rule, strictness
+from daemon.policy.restrictions import BY_NAME
 from daemon.policy.web import Target
 
 

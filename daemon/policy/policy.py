@@ -15,19 +15,30 @@ from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Literal
 
-from daemon.definitions import Conflict, display, load_toml, parse
-from daemon.definitions import Rule as Check
+from daemon.definitions.reading import Conflict, load_toml, parse
+from daemon.definitions.reading import Rule as Check
+from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault
 from daemon.models import Effect, Json, Verdict
-from daemon.policy.confines import offers, without_part, without_tool
 from daemon.policy.globs import Glob, any_covers
 from daemon.policy.judge import Part, judge, speaks_of
-from daemon.policy.language import OF_THE_RUN, OTHER, TOOLS, Limits, PolicyFile, RoutineTable, Rule, checks, strictness
 from daemon.policy.lexer import Unreadable
+from daemon.policy.policy_file import (
+    OF_THE_RUN,
+    OTHER,
+    TOOLS,
+    Limits,
+    PolicyFile,
+    RoutineTable,
+    Rule,
+    checks,
+    strictness,
+)
 from daemon.policy.profiles import instead_of, read_only
-from daemon.policy.reach import Place, Reach
+from daemon.policy.reachable_paths import Place, Reach
 from daemon.policy.requests import Planned, Request, understand
-from daemon.policy.restraint import BY_NAME, PRESETS, Autonomy, Manner, OnAsk, Restraint
+from daemon.policy.restrictions import BY_NAME, PRESETS, Autonomy, Manner, OnAsk, Restraint
+from daemon.policy.routine_rules import offers, without_part, without_tool
 from daemon.policy.web import LOOKING, Target
 
 # The policy in the words of a prompt.

@@ -15,11 +15,11 @@ from daemon.models import Effect, Json
 from daemon.policy import git, web
 from daemon.policy.globs import Glob
 from daemon.policy.judge import Part
-from daemon.policy.language import OTHER, TOOLS, Rule
 from daemon.policy.lexer import MAX_WORDS, Command, Joint, Redirect, Unreadable, Word, read
 from daemon.policy.options import Usage
+from daemon.policy.policy_file import OTHER, TOOLS, Rule
 from daemon.policy.profiles import Allowed, program_name, read_only
-from daemon.policy.reach import Place, Reach, refuse_devices
+from daemon.policy.reachable_paths import Place, Reach, refuse_devices
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

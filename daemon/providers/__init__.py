@@ -2,7 +2,7 @@
 
 In this room: what a vendor's wire demands, and how its answers and errors become the values of `daemon.models` and
 `daemon.errors`. Not in this room: conversations, tools, money, failover and the reading of keys; nothing here reads the
-environment (`daemon.http_client` asks it for proxies and certificates), and importing it loads no SDK.
+environment (`daemon.system.http_client` asks it for proxies and certificates), and importing it loads no SDK.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict
 
-from daemon.definitions import Table, parse
+from daemon.definitions.reading import parse
+from daemon.definitions.values import Table
 from daemon.errors import ConfigError
 
 

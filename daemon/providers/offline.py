@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from daemon.facts import title
 from daemon.models import NO_MODEL, Fact, Json, LLMMessage, LLMResponse
 from daemon.providers.base import LLMProvider
+from daemon.providers.facts import title
 
 _NOTICE = (
     "*No model was asked: these are the gathered facts as they stand. "

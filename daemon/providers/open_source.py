@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import structlog
 
 from daemon.errors import ProviderError
-from daemon.http_body import ACCEPT_ENCODING, limited, parse_json, read_limited
-from daemon.http_client import KEEPALIVE, connection_settings
 from daemon.models import LLMResponse
 from daemon.providers.vendor import CONNECT_TIMEOUT, Answer, Incoming, VendorProvider, in_thread
 from daemon.providers.wire.base import Question
 from daemon.providers.wire.chat import CHAT
+from daemon.system.http_body import ACCEPT_ENCODING, limited, parse_json, read_limited
+from daemon.system.http_client import KEEPALIVE, connection_settings
 
 if TYPE_CHECKING:
     import httpx

@@ -14,9 +14,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from daemon.http_body import ACCEPT_ENCODING
-from daemon.http_client import KEEPALIVE, connection_settings
 from daemon.providers.vendor import CONNECT_TIMEOUT, Answer, Incoming, VendorProvider, in_thread
+from daemon.system.http_body import ACCEPT_ENCODING
+from daemon.system.http_client import KEEPALIVE, connection_settings
 
 if TYPE_CHECKING:
     import httpx2
@@ -73,7 +73,7 @@ class SdkProvider(VendorProvider):
         """Return a client that sends the headers we want and no others, and bounds the answers."""
         import httpx2
 
-        from daemon.http_limit import limit_response
+        from daemon.system.http_limit import limit_response
 
         headers = {
             "Authorization": f"Bearer {self._api_key or 'none'}",

@@ -26,15 +26,15 @@ from urllib.parse import urlsplit
 import structlog
 
 from daemon.errors import AnswerTooLarge, BadKey, ConfigError, Fatal, Fault, ProviderError, Transport
-from daemon.http_body import BodyTooLarge, parse_json
-from daemon.log import is_heard
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse
-from daemon.providers import faults
+from daemon.providers import vendor_errors
 from daemon.providers.base import Listed, LLMProvider
 from daemon.providers.capabilities import capabilities as capabilities_of
-from daemon.providers.strict import loosened, mended, strictly
+from daemon.providers.strict_schemas import loosened, mended, strictly
 from daemon.providers.wire.base import Pieces, Question, Wire
 from daemon.providers.wire.sse import Event, Reader
+from daemon.system.http_body import BodyTooLarge, parse_json
+from daemon.telemetry.log import is_heard
 
 T = TypeVar("T")
 E = TypeVar("E", bound=ProviderError)
@@ -253,7 +253,7 @@ class VendorProvider(LLMProvider):
             except TimeoutError:
                 raise Transport(f"no answer within {self._timeout:g} s") from None
             if answer.status != 200:
-                raise faults.from_response(*answer, provider=self.name)
+                raise vendor_errors.from_response(*answer, provider=self.name)
             try:
                 listed = await _in_thread_if_large(len(answer.content), lambda: parse_json(answer.content)["data"])
                 return [_listed(each) for each in listed]
@@ -381,9 +381,9 @@ class VendorProvider(LLMProvider):
         try:
             data = await _in_thread_if_large(len(event.data), lambda: parse_json(event.data.encode()))
             if event.name == "error" or data.get("type") == "error":
-                raise faults.from_response(200, incoming.headers, event.data.encode(), provider=self.name)
+                raise vendor_errors.from_response(200, incoming.headers, event.data.encode(), provider=self.name)
             if status := _hidden_failure(data):
-                raise faults.from_response(status, incoming.headers, event.data.encode(), provider=self.name)
+                raise vendor_errors.from_response(status, incoming.headers, event.data.encode(), provider=self.name)
             return pieces.add(event.name, data)
         except _OF_FORM as error:
             raise _misread(event.data.encode(), _request_id(incoming.headers)) from error
@@ -398,13 +398,13 @@ class VendorProvider(LLMProvider):
     def _read(self, answer: Answer, question: Question, streamed: Json | None = None) -> LLMResponse:
         """Read an answer; `streamed` is what one came to that has no content of its own."""
         if answer.status != 200:
-            raise faults.from_response(*answer, provider=self.name)
+            raise vendor_errors.from_response(*answer, provider=self.name)
         request_id = _request_id(answer.headers)
         try:
             data = parse_json(answer.content) if streamed is None else streamed
             if status := _hidden_failure(data):
                 content = answer.content or to_json(data)
-                raise faults.from_response(status, answer.headers, content, provider=self.name)
+                raise vendor_errors.from_response(status, answer.headers, content, provider=self.name)
             return self.wire.read({**data, "id": request_id} if request_id else data, question)
         except ProviderError as error:
             error.request_id = error.request_id or request_id
@@ -559,7 +559,7 @@ async def _drained(body: AsyncIterator[bytes]) -> None:
 
 def _misread(content: bytes, request_id: str | None) -> Transport:
     """Return what is wrong with an answer that has not the agreed form."""
-    text = f"the answer is not of the agreed form but {faults.describe(content)}"
+    text = f"the answer is not of the agreed form but {vendor_errors.describe(content)}"
     return Transport(text, request_id=request_id)
 
 

@@ -4,7 +4,7 @@
     landlock     the same files and no sockets, by rules of the kernel; other processes are seen, but not reached
     profiles     only what the policy knows to change nothing is run at all
 
-Which one it is, is found out by trying to break out of it (trial.py).
+Which one it is, is found out by trying to break out of it (detection.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from daemon.models import Json
 from daemon.sandbox import confine
 from daemon.sandbox.bounds import Bounds, Level, Limits
-from daemon.sandbox.system import DEVICES, OF_THE_MACHINE, SETTINGS, system_folders, system_links
+from daemon.sandbox.system_paths import DEVICES, OF_THE_MACHINE, SETTINGS, system_folders, system_links
 
 _UNIX, _NETLINK = 1, 16  # families of sockets that only reach this machine
 _OPEN_FILES = 1024

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from daemon.errors import Refused
 from daemon.models import Approval, ApprovalStatus, Petition, Run, Status, WaitingNotice, new_id
-from daemon.store.asking import approvals_in, ask, find_approval, settle
+from daemon.store.approval_rows import approvals_in, ask, find_approval, settle
 from daemon.store.incidents import tell_of_waiting
 from daemon.store.rows import KEEP_FACT, moment, moment_or_none, stamp
 from daemon.store.runs import Runs, leave

@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import Any
 
 from daemon.models import Json, Run, Step, StepKind
-from daemon.store.part import Part
+from daemon.store.repository import Part
 from daemon.store.rows import Row, clean, moment
 
 _COLUMNS = "seq, at, kind, run_id, routine, call_id, tool, actor, body"

@@ -39,7 +39,7 @@ class Database:
     """Write through one thread, read through others; to be used from the event loop that opened it."""
 
     shared: ClassVar[bool] = False
-    """Whether other processes write it as well (postgres/database.py)."""
+    """Whether other processes write it as well (store/postgres/database.py)."""
 
     def __init__(self, path: Path, migrations: Path, loop: asyncio.AbstractEventLoop) -> None:
         self.path = path

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from daemon.store.incidents import put_message
-from daemon.store.part import Part
+from daemon.store.repository import Part
 from daemon.store.rows import KEEP_FACT, LAST_BEFORE, moment, stamp
 
 _MARK = "digest"

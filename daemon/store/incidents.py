@@ -25,7 +25,7 @@ from datetime import datetime, timedelta
 
 from daemon.errors import NotFound
 from daemon.models import DeliveryStatus, Incident, Json, Run, Status, WaitingNotice
-from daemon.store.part import Part
+from daemon.store.repository import Part
 from daemon.store.rows import Row, clean, moment, moment_or_none, stamp
 from daemon.store.streaks import BY_HAND, FAILURES
 

@@ -12,26 +12,26 @@ import sqlite3
 from collections.abc import Sequence
 
 from daemon.models import Json, Run
-from daemon.store.accounts import Accounts, Portion, SlotRow
 from daemon.store.approvals import Approvals
 from daemon.store.audit import Audit
-from daemon.store.days import Day, Days
+from daemon.store.daily import Day, Days
 from daemon.store.digests import Digests
-from daemon.store.histories import Histories
 from daemon.store.leases import Leases
-from daemon.store.measures import Measures
-from daemon.store.novelty import Novelty
-from daemon.store.occasions import Occasions
+from daemon.store.metrics import Measures
 from daemon.store.outbox import Deliveries
 from daemon.store.policies import Policies
 from daemon.store.quarantine import Quarantine
 from daemon.store.renaming import Renaming
 from daemon.store.rows import KEEP_FACT
-from daemon.store.runstore import RunStore
+from daemon.store.run_history import Histories
+from daemon.store.run_messages import Messages, Told
+from daemon.store.run_store import RunStore
+from daemon.store.seen_items import Novelty
+from daemon.store.slot_outcomes import Accounts, Portion, SlotRow
 from daemon.store.slots import Claim, RoutineState, Slots
 from daemon.store.spending import Spending
 from daemon.store.streaks import Streak, Streaks
-from daemon.store.told import Messages, Told
+from daemon.store.trigger_events import Occasions
 
 __all__ = ["Claim", "Day", "Journal", "Portion", "RoutineState", "SlotRow", "Streak", "Told"]
 
@@ -57,9 +57,9 @@ class Journal(
     Renaming,
     RunStore,
 ):
-    """The record of slots, what became of them (accounts.py), events (occasions.py), runs and steps, what they wait
-    for (approvals.py), deliveries (outbox.py), messages (told.py), money (spending.py), what was kept from models
-    (quarantine.py) and of all calls (audit.py)."""
+    """The record of slots, what became of them (slot_outcomes.py), events (trigger_events.py), runs and steps, what
+    they wait for (approvals.py), deliveries (outbox.py), messages (run_messages.py), money (spending.py), what was kept
+    from models (quarantine.py) and of all calls (audit.py)."""
 
     async def open_slots(self, claims: Sequence[Claim]) -> list[Run | None]:
         """Give each claim its slot and a queued run, all or none of them.

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from daemon.models import Json
+from daemon.store.clock_corrections import MovedWaits, move_deliveries, move_waits
 from daemon.store.rows import MICROSECOND, moment, now_in, stamp
 from daemon.store.runs import LEASE, Runs
-from daemon.store.waits import MovedWaits, move_deliveries, move_waits
 
 SKEW = timedelta(seconds=5) // MICROSECOND  # by so much the clocks of a fleet may differ, as doctor takes it
 FORGOTTEN = timedelta(days=1) // MICROSECOND  # microseconds after which a silent process is not listed any more

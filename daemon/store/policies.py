@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from daemon.store.part import Part
+from daemon.store.repository import Part
 
 
 class Policies(Part):

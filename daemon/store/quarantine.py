@@ -9,7 +9,7 @@ from datetime import datetime
 from daemon.errors import NotFound
 from daemon.models import new_id
 from daemon.store import audit
-from daemon.store.part import Part
+from daemon.store.repository import Part
 from daemon.store.rows import AFTER_EVERY_ID, SHORTEST_PART, Row, clean, decode, deflate, encode, moment
 
 # Evidence, not an archive: of what comes every hour a person reads one.

@@ -7,7 +7,7 @@ import sqlite3
 
 from daemon.errors import Refused
 from daemon.store.incidents import waiting_subject
-from daemon.store.part import Part
+from daemon.store.repository import Part
 
 # Not the audit, which proves that none of its rows was changed, and not what is remembered of runs: there the name is
 # among the words by which they are found.

@@ -19,11 +19,10 @@ from itertools import islice
 
 from daemon.errors import DaemonError, Fenced, NotFound, Refused, StoreFull
 from daemon.models import MOVES, Json, Reason, Run, Status, Step, StepKind
-from daemon.store.asking import drop_open, use
+from daemon.store.approval_rows import drop_open, use
 from daemon.store.audit import note_step
 from daemon.store.database import Database, Work
 from daemon.store.incidents import Alerting, Incidents
-from daemon.store.novelty import Sightings, keep_sightings
 from daemon.store.outbox import enqueue
 from daemon.store.rows import (
     AFTER_EVERY_ID,
@@ -41,6 +40,7 @@ from daemon.store.rows import (
     stamp_or_none,
     step_of,
 )
+from daemon.store.seen_items import Sightings, keep_sightings
 from daemon.store.texts import Parted, Reading, column_of, encode
 
 # Only stores that several daemons share ever look at it: here the lock on the state folder says who lives.

@@ -14,7 +14,7 @@ from typing import Any
 
 from daemon.errors import NotFound
 from daemon.models import Outcome, Reason, Run, new_ids, utc
-from daemon.store.part import Part
+from daemon.store.repository import Part
 from daemon.store.rows import (
     Row,
     clean,

@@ -17,7 +17,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 from daemon.models import Usage
-from daemon.store.part import Part
+from daemon.store.repository import Part
 from daemon.store.rows import moment, stamp
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from daemon.store.part import Part
+from daemon.store.repository import Part
 from daemon.store.rows import moment, stamp
 
 # Ends that say that something is wrong with the routine. A cancelled run says nothing, nor does a gate that was closed.

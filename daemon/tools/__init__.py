@@ -1,4 +1,4 @@
-"""The functions that ship with us, each in its file with a `register` that main.py calls.
+"""What a model may call: registry, executor, ways to find functions, built-in tools, tools of MCP servers.
 
-Not here: the registry and how a call is run (functions/), whether a call is allowed (policy/), the user's own tools.
+Not here: whether a call is allowed (policy/), how its program is confined (sandbox/).
 """

@@ -89,16 +89,16 @@ class Home:
     async def agentd(self, *arguments):
         """Run `agentd` to its end."""
         return await self._run(
-            "daemon.main", *arguments, "--config", self.folder / "config.toml", "--state", self.state
+            "daemon.app.main", *arguments, "--config", self.folder / "config.toml", "--state", self.state
         )
 
     async def agentctl(self, *arguments):
         """Run `agentctl` to its end."""
-        return await self._run("daemon.control.cli", "--socket", self.socket, *arguments)
+        return await self._run("daemon.cli.main", "--socket", self.socket, *arguments)
 
     @property
     def socket(self):
-        from daemon.places import socket_in
+        from daemon.definitions.paths import socket_in
 
         return socket_in(self.state, uid=os.getuid())
 
@@ -110,7 +110,7 @@ class Home:
     async def _spawn(self, module, *arguments):
         limited = ("sh", "-c", f'ulimit -n {self.descriptors}; exec "$@"', "sh") if self.descriptors else ()
         return await asyncio.create_subprocess_exec(
-            *(limited if module == "daemon.main" else ()),
+            *(limited if module == "daemon.app.main" else ()),
             sys.executable,
             "-m",
             module,
@@ -125,7 +125,7 @@ class Home:
 
     async def start(self):
         """Start the daemon and return once it says that it is ready; its words are in `said`."""
-        self.process = await self._spawn("daemon.main", *self._places)
+        self.process = await self._spawn("daemon.app.main", *self._places)
         self.log = asyncio.create_task(self.process.stderr.read())
         self.said = ""
         while READY not in self.said:

@@ -213,7 +213,7 @@ async def test_two_runs_in_the_foreground_do_not_share_a_state(home):
     home.routine("hello", HELLO)
     async with Vendor([{"hang": True}]) as vendor:
         home.write("config.toml", config(vendor))
-        first = await home._spawn("daemon.main", "once", "hello", *home._places)
+        first = await home._spawn("daemon.app.main", "once", "hello", *home._places)
         await vendor.asked(1)
         second = await home.agentd("once", "hello")
         first.kill()
@@ -232,7 +232,7 @@ async def test_a_client_that_leaves_in_the_middle_takes_nothing_with_it(home):
         home.write("config.toml", config(vendor))
         home.routine("other", HELLO)
         await home.start()
-        client = await home._spawn("daemon.control.cli", "--socket", home.socket, "run", "hello")
+        client = await home._spawn("daemon.cli.main", "--socket", home.socket, "run", "hello")
         await vendor.asked(1)
         while b"run " not in await client.stderr.readline():
             pass
@@ -247,7 +247,7 @@ async def test_a_client_that_leaves_in_the_middle_takes_nothing_with_it(home):
 
 async def test_a_daemon_whose_words_nobody_reads_lives_on(home):
     home.routine("hello", HELLO)
-    command = [sys.executable, "-m", "daemon.main", *map(str, home._places)]
+    command = [sys.executable, "-m", "daemon.app.main", *map(str, home._places)]
     process = await asyncio.create_subprocess_exec(
         "sh", "-c", 'exec "$0" "$@" >/dev/full 2>&-', *command, env=home.env, cwd=home.folder
     )
@@ -261,7 +261,7 @@ async def test_a_daemon_whose_words_nobody_reads_lives_on(home):
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be a user who is not in the user database: sudo pytest")
 def test_a_user_without_a_home_has_the_root_folder_as_containers_say():
-    code = "import os\nfrom daemon.places import user_home\nos.setuid(54321)\nprint(user_home())"
+    code = "import os\nfrom daemon.definitions.paths import user_home\nos.setuid(54321)\nprint(user_home())"
     told = subprocess.run([sys.executable, "-c", code], env={}, cwd=ROOT, capture_output=True, text=True, check=True)
     assert told.stdout == "/\n"
 
@@ -313,7 +313,7 @@ async def test_a_run_in_the_foreground_that_was_killed_is_gone_on_with_by_the_ne
     home.routine("hello", HELLO.replace("hello.md", "{run}.md"))
     async with Vendor([{"hang": True}, "The first.", "The second."]) as vendor:
         home.write("config.toml", config(vendor))
-        killed = await home._spawn("daemon.main", "once", "hello", *home._places)
+        killed = await home._spawn("daemon.app.main", "once", "hello", *home._places)
         await vendor.asked(1)
         killed.kill()
         await killed.communicate()
@@ -327,7 +327,7 @@ async def test_a_run_in_the_foreground_that_is_interrupted_is_put_down_in_good_o
     home.routine("hello", HELLO)
     async with Vendor([{"hang": True}, "The first.", "The second."]) as vendor:
         home.write("config.toml", config(vendor))
-        first = await home._spawn("daemon.main", "once", "hello", *home._places)
+        first = await home._spawn("daemon.app.main", "once", "hello", *home._places)
         await vendor.asked(1)
         first.send_signal(signal.SIGINT)
         _, complaint = await first.communicate()

@@ -1,6 +1,6 @@
 """What a person reads when the daemon has started."""
 
-from daemon.banner import MANY
+from daemon.app.banner import MANY
 
 
 async def test_thousands_of_routines_are_counted_rather_than_listed(home):

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from daemon.control.bar import counting
+from daemon.cli.progress_bar import counting
 from tests.acceptance.story import Home
-from tests.control.agentctl import ROOT, environment, on_terminal
+from tests.cli.agentctl import ROOT, environment, on_terminal
 
 SCRIPT = """
-from daemon.control.bar import bar, counting
+from daemon.cli.progress_bar import bar, counting
 assert list(counting(range(1000), 1000, bar("judging"))) == list(range(1000))
 """
 

@@ -2,7 +2,7 @@
 
 Debian's libfaketime steps the wall clock of one process. The kernel's timerfd does not see that, so the daemon is asked
 to look at the clock itself (AGENTD_LONGEST_SLEEP), as it does where there is no timerfd. What the timerfd does when the
-clock is set is tested in test_timer.py; a real suspend is tested nowhere.
+clock is set is tested in tests/system/test_timer.py; a real suspend is tested nowhere.
 """
 
 from __future__ import annotations

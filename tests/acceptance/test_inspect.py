@@ -4,7 +4,7 @@ import asyncio
 import signal
 
 from tests.acceptance.page.conftest import HOSTILE, toml
-from tests.control.agentctl import agentctl, start
+from tests.cli.agentctl import agentctl, start
 
 
 async def test_nothing_of_a_run_is_hidden(home):

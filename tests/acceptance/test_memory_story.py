@@ -6,7 +6,7 @@ import json
 import sqlite3
 
 from daemon.agent.prompt import PREVIOUS_REPORT_CHARACTERS
-from daemon.forget import REPORT_CHARACTERS
+from daemon.memory.erasure.erasure import REPORT_CHARACTERS
 
 SECRET = "The bicycle lock opens with 4711-XYZZY"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 
-from daemon.routines import load_routine
+from daemon.definitions.routines.folder import load_routine
 
 
 async def test_a_routine_in_plain_words_is_written_loaded_and_due(home):

@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from tests.control.house import ask, parse
+from tests.api.house import ask, parse
 
 DESCRIPTORS = 256
 CLIENTS = 400  # on each of three listeners

@@ -27,7 +27,7 @@ async def activated(home, tmp_path):
     ]
     process = await asyncio.create_subprocess_exec(
         "systemd-socket-activate", "-l", str(control), "-l", str(hooks), "--fdname=control:hooks", *environment,
-        sys.executable, "-m", "daemon.main", *map(str, home._places),
+        sys.executable, "-m", "daemon.app.main", *map(str, home._places),
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     while b"Listening on" not in (line := await process.stderr.readline()):
@@ -40,7 +40,7 @@ async def activated(home, tmp_path):
 
 async def call(home, socket_, *words):
     """Run agentctl on the socket that systemd holds."""
-    return await home._run("daemon.control.cli", "--socket", socket_, *words)
+    return await home._run("daemon.cli.main", "--socket", socket_, *words)
 
 
 async def test_the_first_call_starts_the_daemon_and_is_answered(home, activated):

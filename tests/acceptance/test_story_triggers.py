@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import pytest
 from standardwebhooks import Webhook
 
-from daemon.places import hooks_beside
+from daemon.definitions.paths import hooks_beside
 from tests.acceptance.story import Vendor
-from tests.control.house import ask
+from tests.api.house import ask
 
 INBOX = """
 [trigger]

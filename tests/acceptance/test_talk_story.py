@@ -99,7 +99,7 @@ async def test_what_a_pipe_brings_goes_to_the_model_as_it_is(spoken_to):
     async with Vendor(["Read."]) as vendor:
         await started(spoken_to, vendor)
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "daemon.control.cli", "--socket", str(spoken_to.socket), "ask"),
+            *(sys.executable, "-m", "daemon.cli.main", "--socket", str(spoken_to.socket), "ask"),
             env=spoken_to.env,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -188,7 +188,7 @@ async def test_a_model_that_is_not_sure_makes_it_a_new_run(spoken_to):
 async def test_ctrl_c_cancels_the_run_and_says_so(spoken_to):
     async with Vendor([{"text": "never", "hang": True}]) as vendor:
         await started(spoken_to, vendor)
-        asking = await spoken_to._spawn("daemon.control.cli", "--socket", spoken_to.socket, "ask", "slowly")
+        asking = await spoken_to._spawn("daemon.cli.main", "--socket", spoken_to.socket, "ask", "slowly")
         await vendor.asked(1)
         asking.send_signal(signal.SIGINT)
         _, err = await asking.communicate()
@@ -217,7 +217,7 @@ async def test_ctrl_c_before_the_daemon_has_answered_cancels_the_run_all_the_sam
     async with Vendor([{"text": "never", "hang": True}]) as vendor:
         await started(spoken_to, vendor)
         async with await asyncio.start_unix_server(slow, str(path)):
-            asking = await spoken_to._spawn("daemon.control.cli", "--socket", path, "ask", "slowly")
+            asking = await spoken_to._spawn("daemon.cli.main", "--socket", path, "ask", "slowly")
             await held.wait()
             asking.send_signal(signal.SIGINT)
             _, err = await asking.communicate()

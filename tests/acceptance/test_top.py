@@ -10,7 +10,7 @@ import termios
 
 import pytest
 
-from daemon.control.top_state import spent
+from daemon.cli.top_state import spent
 
 
 class Terminal:
@@ -47,7 +47,7 @@ async def top(home, request):
     leader, follower = pty.openpty()
     termios.tcsetwinsize(follower, (rows, columns))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "daemon.control.cli", "--socket", str(home.socket), "top"),
+        *(sys.executable, "-m", "daemon.cli.main", "--socket", str(home.socket), "top"),
         env={**home.env, "TERM": "xterm-256color", **more},
         cwd=home.folder,
         stdin=follower,
@@ -102,7 +102,7 @@ async def test_without_a_terminal_it_says_what_to_use_instead(home):
 
 async def test_without_its_extra_it_says_how_to_get_it(home):
     await home.start()
-    code = "import sys; sys.modules['rich'] = None; from daemon.control.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; sys.modules['rich'] = None; from daemon.cli.main import main; sys.exit(main(sys.argv[1:]))"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", code, "--socket", str(home.socket), "top"),
         env=home.env,

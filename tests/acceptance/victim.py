@@ -18,9 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from daemon.engine import RoutineEngine
+from daemon.definitions.routines.folder import Loaded
 from daemon.models import Run
-from daemon.routines import Loaded
+from daemon.scheduler.engine import RoutineEngine
 from daemon.store.database import Database, Work
 from daemon.store.journal import Journal
 from tests.clockwork import HALF_HOURLY, FakeEventLoop, at, routine

@@ -2,10 +2,10 @@
 
 import pytest
 
-from daemon.agent import Agent
-from daemon.functions import FunctionRegistry
+from daemon.agent.agent import Agent
 from daemon.models import Effect, Verdict
 from daemon.providers import create_provider
+from daemon.tools.registry import FunctionRegistry
 
 
 class Steps:

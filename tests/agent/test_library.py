@@ -1,10 +1,11 @@
 """The agent in a program of one's own: only a provider is needed."""
 
-from daemon.agent import Agent, Limits
+from daemon.agent.agent import Agent
+from daemon.agent.loop import Limits
 from daemon.errors import ToolFailed
-from daemon.functions import FunctionRegistry
 from daemon.models import FunctionCall, LLMMessage, LLMResponse, Status, Usage
 from daemon.providers import create_provider
+from daemon.tools.registry import FunctionRegistry
 
 
 def scripted(*replies):

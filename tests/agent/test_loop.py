@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from daemon.agent import Limits
+from daemon.agent.loop import Limits
 from daemon.errors import BadKey, Overloaded, ProviderError
 from daemon.models import FunctionCall, LLMResponse, Status, StepKind, Usage
 from daemon.providers import create_provider
@@ -210,7 +210,7 @@ async def test_finish_with_nothing_to_show_is_a_failure(make):
 async def test_the_silent_token_must_be_the_whole_answer(make):
     from pathlib import Path
 
-    from daemon.agent import Persona, PromptContext
+    from daemon.agent.prompt import Persona, PromptContext
 
     context = PromptContext(persona=Persona(), workspace=Path(), now=NOW, zone=UTC, silent_token="NOTHING TO REPORT")
     silent = await make("NOTHING TO REPORT\n", context=context).process_message("Go.")

@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from daemon.agent import Persona, PromptContext, render
-from daemon.agent.prompt import SECTIONS, join
+from daemon.agent.prompt import SECTIONS, Persona, PromptContext, join, render
 from daemon.models import Taint
 
 NOW = datetime(2026, 11, 20, 12, 2, tzinfo=UTC)

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.agent import Agent, Limits
-from daemon.functions import FunctionRegistry
+from daemon.agent.agent import Agent
+from daemon.agent.loop import Limits
 from daemon.models import Status, StepKind
 from daemon.providers import create_provider
+from daemon.tools.registry import FunctionRegistry
 from tests.agent.conftest import Rules, calls
 
 

@@ -4,7 +4,7 @@ from collections import namedtuple
 
 import pytest
 
-from daemon.agent import Transcript
+from daemon.agent.transcript import Transcript
 from daemon.errors import ContextOverflow
 from daemon.models import LLMMessage, Status
 from tests.agent.conftest import call, calls

@@ -2,11 +2,12 @@
 
 import pytest
 
-from daemon.agent import Agent, Limits
-from daemon.functions import FunctionRegistry
+from daemon.agent.agent import Agent
+from daemon.agent.loop import Limits
 from daemon.models import Status
+from daemon.tools.registry import FunctionRegistry
 from tests.fakes.vendor import FakeVendor
-from tests.providers import talk
+from tests.providers import calls
 
 CUT = {"text": "It begins with", "finish": "length"}
 WAYS = ("claude opus", "openai responses", "openai chat", "deepseek", "minimax")
@@ -17,7 +18,7 @@ async def agent_of():
     opened = []
 
     def make(way, vendor, registry=None, limits=None, **settings):
-        opened.append(talk.provider(way, vendor, **settings))
+        opened.append(calls.provider(way, vendor, **settings))
         return Agent(opened[-1], registry, limits=limits)
 
     yield make

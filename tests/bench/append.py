@@ -36,7 +36,8 @@ _STEP = (
 async def ours(place: str, url: str, durable: bool) -> AsyncIterator[Round]:
     """Append steps to a run, one after another, each awaited."""
     from daemon.models import Step, StepKind, new_id
-    from daemon.store import Claim, Journal, open_database
+    from daemon.store.journal import Claim, Journal
+    from daemon.store.opening import open_database
 
     database = await open_database(Path(place), url)
     journal = Journal(database, clock=lambda: datetime.now(UTC))

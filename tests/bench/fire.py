@@ -37,14 +37,16 @@ def _cancel_all(connection: Connection) -> object:
 @asynccontextmanager
 async def firing(count: int, spread: bool, state: str) -> AsyncIterator[Round]:
     """Let so many routines be due every 20 s, all in one instant or spread over that time."""
-    from daemon.almanac import schedule_of
-    from daemon.clock import SystemClock
-    from daemon.engine import RoutineEngine
-    from daemon.log import configure
+    from daemon.definitions.routines.folder import Loaded
+    from daemon.definitions.routines.routine import Routine
     from daemon.models import Run
-    from daemon.redact import Secrets
-    from daemon.routines import Loaded, Routine
-    from daemon.store import Database, Journal
+    from daemon.scheduler.engine import RoutineEngine
+    from daemon.scheduler.routine_times import schedule_of
+    from daemon.store.database import Database
+    from daemon.store.journal import Journal
+    from daemon.system.clock import SystemClock
+    from daemon.telemetry.log import configure
+    from daemon.telemetry.redaction import Secrets
 
     configure(level="info", console=False, file=Path(state) / "agentd.jsonl", secrets=Secrets())
     trigger = {"every": f"{_EVERY}s", "spread": f"{_EVERY}s" if spread else "0s", "catch_up": "none"}
@@ -100,7 +102,7 @@ async def asked() -> AsyncIterator[Round]:
     from datetime import UTC, datetime, timedelta
     from zoneinfo import ZoneInfo
 
-    from daemon.crontab import parse
+    from daemon.definitions.cron import parse
 
     crons, zone = [parse(line) for line in _LINES], ZoneInfo(_ZONE)
     start = datetime(2026, 1, 1, tzinfo=UTC)

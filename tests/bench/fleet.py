@@ -39,9 +39,10 @@ async def _site(seconds: float) -> AsyncIterator[tuple[Site, Server, str]]:
 
 async def _open(site: Site, count: int) -> None:
     """Open slots of as many routines, as a daemon does."""
+    from daemon.definitions.routines.routine import Routine
     from daemon.models import new_id
-    from daemon.routines import Routine
-    from daemon.store import Claim, Journal, open_database
+    from daemon.store.journal import Claim, Journal
+    from daemon.store.opening import open_database
 
     database = await open_database(site.folder / "bench.db", site.url)
     journal, now = Journal(database, clock=lambda: datetime.now(UTC)), datetime.now(UTC)

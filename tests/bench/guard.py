@@ -34,7 +34,7 @@ def _again(things: list[str], count: int) -> Iterable[str]:
 @asynccontextmanager
 async def judged() -> AsyncIterator[Round]:
     """Judge command lines by the policy that ships."""
-    from daemon.policy import Policy
+    from daemon.policy.policy import Policy
     from tests.policy.fixture import build
 
     lines = _lines()
@@ -65,7 +65,7 @@ async def split() -> AsyncIterator[Round]:
 @asynccontextmanager
 async def examined() -> AsyncIterator[Round]:
     """Look for orders to the model in pages."""
-    from daemon.injection import check_tool_result
+    from daemon.injection.check import check_tool_result
 
     pages = _pages()
 

@@ -21,9 +21,10 @@ _WORDS = (
 
 async def fill(path: Path, runs: int, *, end: datetime, days: int = 30, routines: Sequence[str] = ROUTINES) -> str:
     """Write so many runs into a journal, spread over the days up to `end`; return the id of one with a transcript."""
-    from daemon.memory import Memory, Segment
+    from daemon.memory.memory import Memory
+    from daemon.memory.segments import Segment
     from daemon.models import SegmentType
-    from daemon.store import Database
+    from daemon.store.database import Database
 
     chance = random.Random(7)
     database = await Database.open(path)

@@ -126,11 +126,11 @@ class Calendar:
 @asynccontextmanager
 async def opened(config: str, clock: Calendar) -> AsyncIterator[Any]:
     """Open the daemon on this config, in this process, with its engine started."""
-    from daemon.app import App, Place
-    from daemon.config import load_config
-    from daemon.places import socket_in
-    from daemon.redact import Secrets
-    from daemon.routines import load_folder
+    from daemon.app.wiring import App, Place
+    from daemon.definitions.config.loading import load_config
+    from daemon.definitions.paths import socket_in
+    from daemon.definitions.routines.folder import load_folder
+    from daemon.telemetry.redaction import Secrets
 
     state = Path(config).parent / "state"
     place = Place(
@@ -217,7 +217,7 @@ async def lags(config: str, width: int, remembered: int) -> AsyncIterator[Round]
 
 def agentd(config: Path) -> list[str]:
     """Return the command `agentd` on this config and its own state."""
-    return [sys.executable, "-m", "daemon.main", "--config", str(config), "--state", str(config.parent / "state")]
+    return [sys.executable, "-m", "daemon.app.main", "--config", str(config), "--state", str(config.parent / "state")]
 
 
 def agentctl(*arguments: str) -> list[str]:
@@ -225,7 +225,7 @@ def agentctl(*arguments: str) -> list[str]:
     script = Path(sys.executable).with_name("agentctl")
     if script.exists():
         return [str(script), *arguments]
-    return [sys.executable, "-c", "import sys; from daemon.control.cli import main; sys.exit(main())", *arguments]
+    return [sys.executable, "-c", "import sys; from daemon.cli.main import main; sys.exit(main())", *arguments]
 
 
 def environment(config: Path) -> dict[str, str]:

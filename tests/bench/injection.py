@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from daemon.injection import Finding, check_tool_result
-from daemon.injection.check import rules_in
+from daemon.injection.check import Finding, check_tool_result, rules_in
 from daemon.injection.signs import load_rules
 
 

@@ -19,7 +19,8 @@ _BODY = "A step of the size that steps have: an answer of a model with a sentenc
 async def steps(path: str, body: str, durable: bool, width: int) -> AsyncIterator[Round]:
     """Append steps to `width` runs at a time; each commit is awaited, as a run does it."""
     from daemon.models import Run, Step, StepKind, new_id
-    from daemon.store import Claim, Database, Journal
+    from daemon.store.database import Database
+    from daemon.store.journal import Claim, Journal
 
     database = await Database.open(Path(path))
     journal = Journal(database, clock=lambda: datetime.now(UTC))

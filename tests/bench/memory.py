@@ -13,7 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from daemon.memory import Memory, Segment
+from daemon.memory.memory import Memory
+from daemon.memory.segments import Segment
 from daemon.models import SegmentType
 from daemon.store.database import Database
 

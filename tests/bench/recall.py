@@ -18,7 +18,7 @@ from tests.bench.floors import Round
 from tests.bench.measure import Bench, Effort, Row, Worker, in_turns, median, ms, percentile, ratio
 
 if TYPE_CHECKING:
-    from daemon.memory import Segment
+    from daemon.memory.segments import Segment
 
 _PER_RUN = 20
 _BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
@@ -47,7 +47,7 @@ def _questions(seed: int) -> Iterator[str]:
 
 def _runs(seed: int) -> Iterator[tuple[str, list[Segment], datetime]]:
     """Yield endless archived runs of twenty texts."""
-    from daemon.memory import Segment
+    from daemon.memory.segments import Segment
     from daemon.models import SegmentType
 
     speech, number = _speech(seed), 0
@@ -71,9 +71,10 @@ def _runs(seed: int) -> Iterator[tuple[str, list[Segment], datetime]]:
 @asynccontextmanager
 async def raw(path: str) -> AsyncIterator[Round]:
     """Write archived runs with sqlite3 alone: the same rows and the same index, one transaction per 256 runs."""
-    from daemon.memory import Memory, rows
-    from daemon.memory.pieces import pieces
-    from daemon.store import Database
+    from daemon.memory import rows
+    from daemon.memory.memory import Memory
+    from daemon.memory.segments import pieces
+    from daemon.store.database import Database
 
     # the tables come from the migrations; nothing of the store is left when we write
     database = await Database.open(Path(path))
@@ -112,8 +113,8 @@ async def raw(path: str) -> AsyncIterator[Round]:
 @asynccontextmanager
 async def archived(path: str, texts: int) -> AsyncIterator[Round]:
     """Archive runs by the memory of the daemon; with `texts`, that many are there before the first round."""
-    from daemon.memory import Memory
-    from daemon.store import Database
+    from daemon.memory.memory import Memory
+    from daemon.store.database import Database
 
     database = await Database.open(Path(path))
     memory = Memory(database, clock=lambda: datetime.now(UTC))
@@ -149,14 +150,14 @@ async def archived(path: str, texts: int) -> AsyncIterator[Round]:
 @asynccontextmanager
 async def asked(path: str) -> AsyncIterator[Round]:
     """Ask the memory of the daemon; the first round also tells how long opening it and the first answer took."""
-    import daemon.memory
-    import daemon.store
+    import daemon.memory.memory
+    import daemon.store.database
 
     questions = _questions(3)
     first = next(questions)
     begin = time.perf_counter()
-    database = await daemon.store.Database.open(Path(path))
-    memory = daemon.memory.Memory(database, clock=lambda: datetime.now(UTC))
+    database = await daemon.store.database.Database.open(Path(path))
+    memory = daemon.memory.memory.Memory(database, clock=lambda: datetime.now(UTC))
     await memory.open()
     opened = time.perf_counter() - begin
     await memory.retrieve(first, 10)

@@ -10,8 +10,11 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from daemon.sandbox import Bounds, Running, Sandbox, run, settle, tenant
-from daemon.sandbox.trial import BWRAP, choose
+from daemon.sandbox.bounds import Bounds
+from daemon.sandbox.detection import BWRAP, choose
+from daemon.sandbox.running import Running, run
+from daemon.sandbox.sandbox import Sandbox
+from daemon.sandbox.user import settle, tenant
 from tests.bench.measure import Bench, Effort, Row
 
 TRUE = "/usr/bin/true"

@@ -3,7 +3,7 @@
 from functools import cache
 from pathlib import Path
 
-from daemon.policy import Policy
+from daemon.policy.policy import Policy
 
 SHIPPED = Path(__file__).parents[2] / "policy.toml"
 

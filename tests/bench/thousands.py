@@ -47,7 +47,7 @@ def write_routines(folder: Path, count: int) -> None:
 @asynccontextmanager
 async def loaded(folder: str) -> AsyncIterator[Round]:
     """Load a folder of routines in a thread, as the daemon does, and watch how long the loop has to wait for it."""
-    from daemon.routines import load_folder
+    from daemon.definitions.routines.folder import load_folder
 
     async def round_(count: int) -> dict[str, Any]:
         worst = 0.0
@@ -75,13 +75,14 @@ async def _longest_gap(task: asyncio.Task[Any]) -> float:
 @asynccontextmanager
 async def all_due(folder: str, state: str) -> AsyncIterator[Round]:
     """Let every routine of a folder be due in one instant, again and again, on the real clock and alarm."""
-    from daemon.clock import SystemClock
-    from daemon.engine import RoutineEngine
-    from daemon.log import configure
+    from daemon.definitions.routines.folder import load_folder
     from daemon.models import Run
-    from daemon.redact import Secrets
-    from daemon.routines import load_folder
-    from daemon.store import Database, Journal
+    from daemon.scheduler.engine import RoutineEngine
+    from daemon.store.database import Database
+    from daemon.store.journal import Journal
+    from daemon.system.clock import SystemClock
+    from daemon.telemetry.log import configure
+    from daemon.telemetry.redaction import Secrets
 
     configure(level="info", console=False, file=Path(state) / "agentd.jsonl", secrets=Secrets())
     clock = SystemClock()

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from daemon.models import Run
-from daemon.store import Database
-from daemon.store.database import RIDE
+from daemon.store.database import RIDE, Database
 from tests.crash.process import SLOT, Process, Settings
 from tests.crash.world import World
 

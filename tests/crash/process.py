@@ -1,4 +1,4 @@
-"""A process that lives the runs of a world: what `app.py` builds for them, and what a daemon does from its start on."""
+"""A process that lives the runs of a world: what `app/wiring.py` builds, and what a daemon does from its start on."""
 
 from __future__ import annotations
 
@@ -14,28 +14,31 @@ from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from daemon.approvals import Approvals, CallDescriber, Remembered
-from daemon.config import load_config
-from daemon.delegation import Delegation
-from daemon.delivery import Outbox
+from daemon.agent.conversations.conversations import Talk, routine_of
+from daemon.definitions.config.loading import load_config
+from daemon.definitions.routines.routine import Routine
+from daemon.definitions.skills import Shelf
+from daemon.delivery.outbox import Outbox
 from daemon.errors import NotFound, Refused, StoreFull
-from daemon.events import Events
-from daemon.executors import LocalExecutor
-from daemon.functions import FunctionRegistry
-from daemon.host import RunHost
-from daemon.mcp import Servers
-from daemon.memory import Memory
+from daemon.memory.memory import Memory
 from daemon.models import Json, Run, Status
-from daemon.money import Purse
-from daemon.policy import Policy
-from daemon.redact import Secrets
-from daemon.routines import Routine
-from daemon.run import live
-from daemon.skills import Shelf
-from daemon.store import Claim, Database, Journal
+from daemon.policy.policy import Policy
+from daemon.providers.budget import Purse
+from daemon.runs.approvals.approvals import Approvals
+from daemon.runs.approvals.remembered import Remembered
+from daemon.runs.approvals.request import CallDescriber
+from daemon.runs.context import RunHost
+from daemon.runs.events import Events
+from daemon.runs.run import live
+from daemon.runs.subagents import Delegation
+from daemon.scheduler.run_queue import LocalExecutor
+from daemon.store.database import Database
+from daemon.store.journal import Claim, Journal
 from daemon.store.runs import LEASE
-from daemon.talk import Talk, routine_of
-from daemon.tools.subagent import SUBAGENT
+from daemon.telemetry.redaction import Secrets
+from daemon.tools.builtin.subagent import SUBAGENT
+from daemon.tools.mcp.servers import Servers
+from daemon.tools.registry import FunctionRegistry
 from tests.crash.world import GOAL, TOOLS, Channel, Oracle, People, Script, Turn, World, tools
 
 SLOT = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
@@ -129,7 +132,7 @@ class Clock:
 
 
 class Process:
-    """What `app.py` builds for runs; it stands for `host.Rooms`."""
+    """What `app/wiring.py` builds for runs; it stands for `context.Rooms`."""
 
     owner, boot, zone, skills = "test", SLOT, ZoneInfo("UTC"), Shelf
     traces = None

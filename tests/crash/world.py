@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 
 from daemon.agent.texts import say
 from daemon.errors import BadKey, Overloaded, ToolFailed
-from daemon.functions import FunctionRegistry
 from daemon.models import FunctionCall, Json, LLMMessage, LLMResponse, Receipt, Status, ToolContext, Usage
 from daemon.providers import LLMProvider
 from daemon.store.rows import decode
-from daemon.tools import finish, subagent
-from daemon.tools.subagent import SUBAGENT
+from daemon.tools.builtin import finish, subagent
+from daemon.tools.builtin.subagent import SUBAGENT
+from daemon.tools.registry import FunctionRegistry
 
 GOAL = "Do what is to be done."
 ONCE = ("act", "tidy", "sign", "break")

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from daemon.delivery import deliveries_for
+from daemon.definitions.routines.routine import Deliver
+from daemon.delivery.channels.base import deliveries_for
 from daemon.models import Run, Status
-from daemon.routines import Deliver
 
 NOW = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 

@@ -5,11 +5,11 @@ from importlib import util
 
 import pytest
 
-from daemon.config import Config
-from daemon.delivery import Targets, missing_extra
+from daemon.app.commands.validate import examine
+from daemon.definitions.config.config import Config
+from daemon.delivery.targets import Targets, missing_extra
 from daemon.errors import ConfigError, DeliveryFailed
-from daemon.redact import Secrets
-from daemon.validate import examine
+from daemon.telemetry.redaction import Secrets
 
 MAIL, CHAT = "mailtos://ada:s3cret@example.org", "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"
 

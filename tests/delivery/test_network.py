@@ -4,11 +4,12 @@ from collections import Counter
 
 import pytest
 
-from daemon.config import Config
-from daemon.delivery import Outbox, Targets
+from daemon.definitions.config.config import Config
+from daemon.delivery.outbox import Outbox
+from daemon.delivery.targets import Targets
 from daemon.models import DeliveryStatus
-from daemon.redact import Secrets
-from daemon.store import Alerting
+from daemon.store.incidents import Alerting
+from daemon.telemetry.redaction import Secrets
 from tests.delivery.receivers import Mailbox, Receiver
 from tests.delivery.wire import Wire
 

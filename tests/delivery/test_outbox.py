@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from daemon.config import Config
-from daemon.delivery import Outbox, Targets
-from daemon.delivery.outbox import wait_after
+from daemon.definitions.config.config import Config
+from daemon.delivery.outbox import Outbox, wait_after
+from daemon.delivery.targets import Targets
 from daemon.errors import DeliveryFailed, StoreFull
 from daemon.models import DeliveryStatus, Receipt, Status
-from daemon.redact import Secrets
+from daemon.telemetry.redaction import Secrets
 
 REPORT = ("file", {"path": "reports/{routine}/{slot:%Y-%m-%d}.md", "trigger": "manual"})
 

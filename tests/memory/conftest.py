@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from daemon.memory import Memory, Segment, fulltext
+from daemon.memory import fulltext
+from daemon.memory.memory import Memory
+from daemon.memory.segments import Segment
 from daemon.models import SegmentType
 from daemon.store.database import Database
 from daemon.store.opening import open_database

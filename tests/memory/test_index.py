@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.memory import index, rows
-from daemon.memory.tokens import VERSION
 from daemon.store.database import Database
+from daemon.tokens import VERSION
 from tests.blank import blank
 from tests.memory.conftest import START, Clock, Library, in_a_file
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daemon.errors import Refused
-from daemon.memory import Memory
-from daemon.memory.memory import MAX_ITEM
+from daemon.memory.memory import MAX_ITEM, Memory
 from daemon.models import SegmentType
 from tests.memory.conftest import Clock, Library
 

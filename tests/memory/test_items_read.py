@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.memory import Memory
+from daemon.memory.memory import Memory
 from tests.memory.conftest import Library
 from tests.memory.test_index import in_a_library
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from daemon.memory import Memory
-from daemon.memory.embedders import EmbedderFailed
+from daemon.memory.embedders.base import EmbedderFailed
 from daemon.memory.embedders.onnx import Onnx
-from daemon.memory.meaning import Meaning
+from daemon.memory.embedding_index import Meaning
+from daemon.memory.memory import Memory
 from tests.memory.conftest import Library
 
 WORDS = ["[PAD]", "[UNK]", "car", "automobile", "dog", "hound", "the", "sleeps", "shines"]

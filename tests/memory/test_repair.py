@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from daemon.errors import ConfigError, Refused, StateBusy, StoreFull
-from daemon.memory import Memory, index
+from daemon.memory import index
 from daemon.memory.fulltext import fts5
-from daemon.memory.memory import MAX_ITEM
+from daemon.memory.memory import MAX_ITEM, Memory
 from daemon.store.database import MIGRATIONS, Database
 from daemon.store.lock import lock_state
 from tests.blank import blank

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import partial
 
-from daemon.memory import Segment, index
-from daemon.memory.keeper import Keeper
+from daemon.memory import index
+from daemon.memory.maintenance import Keeper
 from daemon.memory.retention import HEAD, Retention, retain_some
+from daemon.memory.segments import Segment
 from daemon.models import SegmentType
 from tests.memory.conftest import Library
 

@@ -8,7 +8,8 @@ from functools import partial
 import pytest
 
 from daemon.errors import NotFound
-from daemon.memory import Memory, rows
+from daemon.memory import rows
+from daemon.memory.memory import Memory
 from daemon.models import Anchor, SegmentType
 from tests.memory.conftest import START, Library, said
 

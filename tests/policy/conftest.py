@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import pytest
 
-from daemon.policy import Policy
+from daemon.policy.policy import Policy
 from tests.policy.fixture import build
 
 Write: TypeAlias = Callable[[str], Policy]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from daemon.models import Effect
 from daemon.policy.globs import Glob
 from daemon.policy.judge import Part, judge
-from daemon.policy.language import Rule, strictness
 from daemon.policy.lexer import Unreadable
+from daemon.policy.policy_file import Rule, strictness
 
 ALLOW, ASK, DENY = Effect.ALLOW, Effect.ASK, Effect.DENY
 MISFIT = Unreadable("sort -o is not known here")

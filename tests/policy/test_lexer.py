@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from daemon.policy.lexer import Redirect, Stream, Unreadable, read
-from daemon.policy.reach import Reach
+from daemon.policy.reachable_paths import Reach
 
 NULL, STDOUT = Stream.NULL, Stream.STDOUT
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.policy import Policy
+from daemon.policy.policy import Policy
 from daemon.policy.profiles import read_only
 from tests.policy.conftest import SHIPPED
 from tests.policy.fixture import build

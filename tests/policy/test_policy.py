@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from daemon.models import Effect
-from daemon.policy import Policy
+from daemon.policy.policy import Policy
 from tests.policy.conftest import SHIPPED, Write
 
 SHELL = '[[rule]]\ntool = "shell"\neffect = "allow"\n'

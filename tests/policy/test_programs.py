@@ -23,7 +23,7 @@ def test_there_are_the_programs_that_a_report_needs() -> None:
     assert {"df", "free", "ps", "journalctl", "systemctl", "git", "grep", "find", "[", "jq"} <= read_only().keys()
 
 
-# Options that came or went within the versions named at the top of programs.py, or stand in the manual only.
+# Options that came or went within the versions named at the top of policy/programs.py, or stand in the manual only.
 _NOT_TOLD = {"--total", "--zero", "--noempty", "--width", "--rfc-email", "--full", "--no-legend", "--before", "--after"}
 
 

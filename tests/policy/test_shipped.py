@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.policy import Policy
+from daemon.policy.policy import Policy
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.policy import Policy, Unreadable
+from daemon.policy.lexer import Unreadable
+from daemon.policy.policy import Policy
 from daemon.policy.web import Host, target
 from tests.policy.conftest import Write
 

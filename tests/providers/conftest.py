@@ -10,7 +10,7 @@ import structlog
 
 from daemon.providers import LLMProvider
 from tests.fakes.vendor import FakeVendor
-from tests.providers import talk
+from tests.providers import calls
 
 
 @pytest.fixture
@@ -24,12 +24,12 @@ def logged() -> Iterator[list[MutableMapping[str, Any]]]:
 
 
 @pytest.fixture
-async def provider_for() -> AsyncIterator[talk.Opener]:
+async def provider_for() -> AsyncIterator[calls.Opener]:
     """Open providers, and close them when the test is over."""
     opened: list[LLMProvider] = []
 
     def open_one(way: str, vendor: FakeVendor | str, **settings: Any) -> LLMProvider:
-        opened.append(talk.provider(way, vendor, **settings))
+        opened.append(calls.provider(way, vendor, **settings))
         return opened[-1]
 
     yield open_one

@@ -12,7 +12,7 @@ from daemon.errors import AnswerTooLarge, ProviderError, Transport
 from daemon.providers import LLMProvider
 from tests.fakes.flood import MEGABYTE, Flood
 from tests.fakes.vendor import FakeVendor
-from tests.providers.talk import LANGUAGES, TRANSPORTS, Opener, user
+from tests.providers.calls import LANGUAGES, TRANSPORTS, Opener, user
 
 # What the server may get rid of until it notices: a limit of 1 MB, and what the system's buffers hold.
 SOON = 24 * MEGABYTE

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.fakes.vendor import FakeVendor
-from tests.providers.talk import TRANSPORTS, Opener, user
+from tests.providers.calls import TRANSPORTS, Opener, user
 
 
 @pytest.mark.parametrize("way", TRANSPORTS)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.fakes.vendor import FakeVendor
-from tests.providers.talk import KEY, TRANSPORTS, Opener, user
+from tests.providers.calls import KEY, TRANSPORTS, Opener, user
 
 AMBUSH = {
     "OPENAI_API_KEY": "sk-somebody-elses-key",

@@ -9,7 +9,7 @@ import pytest
 from daemon.models import Json
 from daemon.providers.extras import cleaned
 from tests.fakes.vendor import FakeVendor
-from tests.providers.talk import WAYS, Opener, Talk
+from tests.providers.calls import WAYS, Opener, Talk
 
 SECRET = "hunter2-hunter2"
 

@@ -22,7 +22,7 @@ from daemon.errors import (
 )
 from daemon.models import Json
 from tests.fakes.vendor import FakeVendor
-from tests.providers.talk import KEY, LANGUAGES, TRANSPORTS, Opener, Talk, user
+from tests.providers.calls import KEY, LANGUAGES, TRANSPORTS, Opener, Talk, user
 
 PORTAL = "<!DOCTYPE html><html><head><title>Hotel\n Wi-Fi: please log in</title></head></html>"
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from daemon.errors import ConfigError, Fatal, Transport
-from daemon.http_client import connection_settings, proxy_for, trusted_context
 from daemon.providers.open_source import HttpxClients
+from daemon.system.http_client import connection_settings, proxy_for, trusted_context
 from tests.fakes.vendor import FakeVendor
-from tests.providers.talk import KEY, TRANSPORTS, Opener, user
+from tests.providers.calls import KEY, TRANSPORTS, Opener, user
 
 # In the languages of all of TRANSPORTS at once.
 BODY = json.dumps(

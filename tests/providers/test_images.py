@@ -9,7 +9,7 @@ import pytest
 from daemon.models import Image, LLMMessage
 from daemon.providers.wire.images import image_of
 from tests.fakes.vendor import FakeVendor
-from tests.providers.talk import Opener, Talk, user
+from tests.providers.calls import Opener, Talk, user
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from daemon.config import load_config
+from daemon.definitions.config.loading import load_config
 from daemon.errors import ConfigError
 from daemon.models import LLMResponse
 from daemon.providers import LLMProvider, create_provider
-from tests.providers.talk import user
+from tests.providers.calls import user
 
 
 class Echo(LLMProvider):

@@ -10,7 +10,7 @@ from daemon.errors import ContextOverflow
 from daemon.models import FunctionCall, LLMMessage
 from daemon.providers import create_provider
 from tests.fakes.llama import CONTEXT, MISSING, Llama
-from tests.providers.talk import FUNCTIONS, user
+from tests.providers.calls import FUNCTIONS, user
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"needs `pip install {MISSING}`")
 

@@ -10,7 +10,7 @@ import pytest
 from daemon.models import FunctionCall, Json, LLMMessage
 from daemon.providers import create_provider
 from tests.fakes.vendor import FakeVendor
-from tests.providers.talk import FUNCTIONS, KEY, LANGUAGES, TRANSPORTS, WAYS, Opener, Talk, user
+from tests.providers.calls import FUNCTIONS, KEY, LANGUAGES, TRANSPORTS, WAYS, Opener, Talk, user
 
 
 def call(command: str | Json) -> Json:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from daemon.errors import BadRequest, Overloaded
-from daemon.facts import new_boundary, wrap
 from daemon.models import Chunk, Fact, FunctionCall, LLMMessage, LLMResponse, Usage
 from daemon.providers import create_provider
+from daemon.providers.facts import new_boundary, wrap
 from daemon.providers.offline import report
 from daemon.providers.scripted import ScriptedProvider
-from tests.providers.talk import user
+from tests.providers.calls import user
 
 HOST = Fact(
     name="host",

@@ -10,7 +10,7 @@ import pytest
 from daemon.errors import BadRequest, Overloaded, ProviderError, Retryable, Transport, Unavailable
 from daemon.providers.retry import ask
 from daemon.providers.scripted import ScriptedProvider
-from tests.providers.talk import user
+from tests.providers.calls import user
 
 
 class Pauses(list[float]):

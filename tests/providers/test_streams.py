@@ -18,7 +18,7 @@ from daemon.providers import LLMProvider
 from daemon.providers.wire.chat import CHAT
 from daemon.providers.wire.sse import Event, Reader
 from tests.fakes.vendor import FakeVendor
-from tests.providers.talk import LANGUAGES, TRANSPORTS, WAYS, Opener, Talk, user
+from tests.providers.calls import LANGUAGES, TRANSPORTS, WAYS, Opener, Talk, user
 from tests.providers.test_loops import LOOP
 from tests.providers.test_wire import question
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.fakes.vendor import FakeVendor
-from tests.providers.talk import TRANSPORTS, Opener, user
+from tests.providers.calls import TRANSPORTS, Opener, user
 
 _ANSWER = json.dumps(
     {

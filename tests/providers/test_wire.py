@@ -16,7 +16,7 @@ from daemon.providers.wire.base import Question, Wire, read_arguments, sound
 from daemon.providers.wire.chat import CHAT
 from daemon.providers.wire.messages import MESSAGES
 from daemon.providers.wire.responses import RESPONSES
-from tests.providers.talk import user
+from tests.providers.calls import user
 
 WIRES = {"chat": CHAT, "responses": RESPONSES, "messages": MESSAGES}
 

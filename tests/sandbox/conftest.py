@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from daemon.sandbox import Bounds, Ended, Running, Sandbox, User, run
-from daemon.sandbox.trial import BWRAP, choose, needed_by, python_for
+from daemon.sandbox.bounds import Bounds
+from daemon.sandbox.detection import BWRAP, choose, needed_by, python_for
+from daemon.sandbox.running import Ended, Running, run
+from daemon.sandbox.sandbox import Sandbox, User
 
 RUNGS = ("bubblewrap", "landlock")
 NOT_THERE = ("/nonexistent/bwrap",)

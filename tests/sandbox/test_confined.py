@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from daemon.sandbox import Bounds, Limits
-from daemon.sandbox.trial import needed_by, python_for
+from daemon.sandbox.bounds import Bounds, Limits
+from daemon.sandbox.detection import needed_by, python_for
 from tests.sandbox.conftest import Cell
 from tests.sandbox.test_running import ESCAPE, life_line, nobody_holds
 
@@ -238,7 +238,7 @@ async def test_when_the_daemon_is_killed_what_it_confined_goes_with_it(cell: Cel
 import asyncio, os, sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from daemon.sandbox import Running, run
+from daemon.sandbox.running import Running, run
 program = Running(path={python!r}, argv={words!r}, stdin=os.dup(0), cell={cell.sandbox.cell(within)!r},
                   needs={needed_by(python)!r})
 folder = Path({str(cell.workspace)!r})

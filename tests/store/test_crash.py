@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from daemon.models import Status
-from daemon.store import Database
+from daemon.store.database import Database
 from tests.store.conftest import Clock, Ledger
 
 ROOT = Path(__file__).parents[2]

@@ -11,9 +11,9 @@ from typing import TypeVar
 import pytest
 
 from daemon.models import DeliveryStatus, Status
-from daemon.store import Journal
 from daemon.store.connection import migrate
 from daemon.store.database import MIGRATIONS, Work
+from daemon.store.journal import Journal
 from tests.store.conftest import START, Clock, Ledger, step
 
 T = TypeVar("T")

@@ -22,7 +22,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, multiple, rule
 
 from daemon.errors import Fenced, Refused
 from daemon.models import Outcome, Reason, Run, Status
-from daemon.store import Database, Journal
+from daemon.store.database import Database
+from daemon.store.journal import Journal
 from tests.blank import blank
 from tests.store.conftest import START, Clock, Ledger, step
 

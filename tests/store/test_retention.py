@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from daemon.models import Status, Step, StepKind
+from daemon.store.maintenance import Upkeep, verdict_on
 from daemon.store.retention import Keep, let_go_some, old_reports, squeeze
-from daemon.upkeep import Upkeep, verdict_on
 from tests.store.conftest import Clock, Ledger, in_a_file
 
 DAY = timedelta(days=1)

@@ -14,8 +14,8 @@ import pytest
 
 from daemon.errors import Fenced, NotFound, Refused, StoreFull
 from daemon.models import Run, Status, StepKind, Usage
-from daemon.store import Database, Journal
-from daemon.store.database import Work
+from daemon.store.database import Database, Work
+from daemon.store.journal import Journal
 from daemon.store.rows import DEFLATE_FROM
 from tests.store.conftest import START, Clock, Ledger, in_a_file, step
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from daemon.store import Worker
 from daemon.store.journal import Claim, Journal
+from daemon.store.leases import Worker
 from daemon.store.opening import open_database
 
 AHEAD = 3 * 86_400_000_000  # microseconds: three days

@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 
 from daemon.agent.prompt import SECTIONS
 from daemon.errors import DaemonError, Fenced
+from daemon.memory.erasure import journal_rows
 from daemon.models import Json, Run, Status, Step, StepKind
-from daemon.store import forgetting, rows
+from daemon.store import rows
 from daemon.store.connection import open_writer
 from daemon.store.database import MIGRATIONS
+from daemon.store.maintenance import Upkeep
 from daemon.store.retention import Keep
 from daemon.store.texts import LEAST, MOST, NEW_EACH_TIME, Reading, apart, column_of, drop, encode, references, unused
-from daemon.upkeep import Upkeep
 from tests.store.conftest import START, Clock, Ledger, prompt, step
 
 DAY = timedelta(days=1)
@@ -291,12 +292,12 @@ async def test_a_run_that_began_late_counts_from_the_day_it_was_made_or_told(led
 async def test_a_forgotten_run_takes_the_texts_along_that_only_it_was_told(ledger: Ledger, clock: Clock) -> None:
     run = await lived(ledger, prompt(**{"own sections": "The lock opens with 4711. " * 100}), routine="other")
     await lived(ledger, prompt())
-    before = await ledger.db.read(lambda connection: list(forgetting.written(connection, [run.id])))
+    before = await ledger.db.read(lambda connection: list(journal_rows.written(connection, [run.id])))
     assert any(b"The lock opens with 4711" in text.body for text in before)
-    await ledger.db.write(lambda connection: forgetting.bury(connection, run.id, clock.now))
-    await ledger.db.write(forgetting.free_texts)
+    await ledger.db.write(lambda connection: journal_rows.bury(connection, run.id, clock.now))
+    await ledger.db.write(journal_rows.free_texts)
     assert await texts(ledger) == 3
-    after = await ledger.db.read(lambda connection: list(forgetting.written(connection, [run.id])))
+    after = await ledger.db.read(lambda connection: list(journal_rows.written(connection, [run.id])))
     assert not any(b"4711" in text.body for text in after)
 
 
@@ -304,9 +305,9 @@ async def test_words_that_go_from_one_prompt_stay_in_another(ledger: Ledger) -> 
     first, second = await lived(ledger, prompt()), await lived(ledger, given := prompt("c" * 32))
 
     def forget(connection: sqlite3.Connection) -> None:
-        for text in list(forgetting.written(connection, [first.id])):
-            forgetting.rewrite(connection, text, lambda body: body.replace(b"the wood is dry", b"[forgotten]"))
-        forgetting.free_texts(connection)
+        for text in list(journal_rows.written(connection, [first.id])):
+            journal_rows.rewrite(connection, text, lambda body: body.replace(b"the wood is dry", b"[forgotten]"))
+        journal_rows.free_texts(connection)
 
     await ledger.db.write(forget)
     system = prompt().body["system"]

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from daemon.errors import StoreFull
 from daemon.models import Run, Step, StepKind
-from daemon.store import Claim, Database, Journal
+from daemon.store.database import Database
+from daemon.store.journal import Claim, Journal
 
 
 async def write(plain: int, durable: int, limit: int | None) -> None:

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from daemon.http_body import ACCEPT_ENCODING, BodyDamaged, BodyTooLarge, parse_json, read_limited
-from daemon.http_client import connection_settings
 from daemon.memory.embedders.base import Embedder, EmbedderFailed
+from daemon.system.http_body import ACCEPT_ENCODING, BodyDamaged, BodyTooLarge, parse_json, read_limited
+from daemon.system.http_client import connection_settings
 
 if TYPE_CHECKING:
     import httpx
 
-# A batch of texts may take a busy CPU a while; a question does not wait that long for it (meaning.py).
+# A batch of texts may take a busy CPU a while; a question does not wait that long for it (memory/embedding_index.py).
 _TIMEOUT = 30.0
 # Bytes that are read of an answer: the vectors of a batch take some 2 MB.
 _MAX_ANSWER = 16_000_000

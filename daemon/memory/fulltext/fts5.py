@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from daemon.memory.fulltext.base import BUDGET, SAMPLE, SMALL, WEIGHTS, Document, rare_ones
-from daemon.memory.tokens import any_of
+from daemon.tokens import any_of
 
 # As in store/sql/002_memory.sql; a test holds them equal.
 CREATE = """

@@ -1,9 +1,6 @@
-"""The three languages that vendors speak, as functions from values to values.
+"""The three wire formats that vendors speak, as functions from values to values.
 
-In this room: how a conversation is written down for a vendor and how its answer is read. Not in this room: connections,
-keys, errors by status, waiting; nothing here does I/O or keeps anything.
-
-Each file is one language and ends in its `Wire`. They share one discipline, since several vendors verify it and all
-cache by it: what is written for a message depends on that message and on what stands before it, never on what follows;
-so a conversation that only grows is written as a text that only grows.
+How a conversation is written for a vendor and how its answer is read. What is written for a message depends on that
+message and on what stands before it, never on what follows: vendors verify it and cache by it, so a conversation that
+only grows is written as a text that only grows. Not here: connections, keys, errors by status, waiting.
 """

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from daemon.http_body import BodyTooLarge
+from daemon.system.http_body import BodyTooLarge
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 

@@ -7,7 +7,7 @@ taker, the audit has one last row. Each process still gathers what has come in m
 
 `synchronous_commit` is on for durable batches only; any commit outlives the death of our process, a durable one that
 of the server too, and carries all before it. Where the server died and took the last commits that nobody waited for
-with it, the fence and the count of steps (runs.py) tell a run's owner, who then resumes from what there is.
+with it, the fence and the count of steps (store/runs.py) tell a run's owner, who then resumes from what there is.
 
 A connection that breaks: a batch that did not come to its COMMIT is undone by the server, and is done again as soon
 as there is a connection. If it broke in the COMMIT itself, nobody knows. So each batch writes its number into our row

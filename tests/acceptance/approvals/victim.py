@@ -19,7 +19,7 @@ from pathlib import Path
 from daemon.models import ApprovalStatus, Run, Status
 from daemon.store.journal import Journal
 from tests.acceptance.victim import Doomed, forked
-from tests.approvals.conftest import Clock, House, turn
+from tests.runs.approvals.conftest import Clock, House, turn
 
 SCRIPT = (turn(("send", {"text": "once"})), "Done.")
 POLICY = 'version = 1\n[[rule]]\ntool = "send"\neffect = "ask"\n'

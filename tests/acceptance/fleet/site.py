@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from daemon.places import socket_in
+from daemon.definitions.paths import socket_in
 from tests.acceptance.story import READY, ROOT, Ended
 
 MARK = '''
@@ -58,7 +58,7 @@ class Process:
     async def start(self) -> None:
         """Start it, and return once it says that it is ready."""
         self.process = await self.site.spawn(
-            "daemon.main",
+            "daemon.app.main",
             *self.verb,
             "--config",
             self.config,
@@ -102,7 +102,7 @@ class Process:
         self.process.send_signal(signal.SIGCONT)
 
     async def agentctl(self, *arguments: str) -> Ended:
-        process = await self.site.spawn("daemon.control.cli", "--socket", self.socket, *arguments)
+        process = await self.site.spawn("daemon.cli.main", "--socket", self.socket, *arguments)
         out, err = await process.communicate()
         return Ended(process.returncode, out.decode(), err.decode())
 

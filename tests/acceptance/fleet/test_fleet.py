@@ -119,7 +119,7 @@ async def test_once_ends_whoever_lives_its_run(site):
     worker, alone = site.worker("worker"), site.worker("alone")
     await worker.start()
     for _ in range(3):  # now the worker is first, now we are
-        process = await site.spawn("daemon.main", "once", "work", "--config", alone.config, "--state", alone.state)
+        process = await site.spawn("daemon.app.main", "once", "work", "--config", alone.config, "--state", alone.state)
         async with asyncio.timeout(120):
             out, err = await process.communicate()
         assert (process.returncode, out.decode()) == (0, "Done.\n"), err.decode()
@@ -222,7 +222,7 @@ def test_a_worker_without_a_queue_is_told_what_to_write(tmp_path):
         [
             sys.executable,
             "-m",
-            "daemon.main",
+            "daemon.app.main",
             "worker",
             "--config",
             tmp_path / "config.toml",

@@ -117,7 +117,7 @@ async def _upgrade(site: Site, newer: Path) -> None:
     # the older one goes on with what it has open, and is not started again on tables that it does not know
     assert (await old.agentctl("list")).code == 0
     assert await old.stop() == 0
-    process = await site.spawn("daemon.main", "worker", "--config", old_worker.config, "--state", old_worker.state)
+    process = await site.spawn("daemon.app.main", "worker", "--config", old_worker.config, "--state", old_worker.state)
     _, err = await process.communicate()
     assert process.returncode == 78
     assert "was written by a newer version of agentd (schema 900" in err.decode()

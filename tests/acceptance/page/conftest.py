@@ -48,7 +48,7 @@ class Page:
         self.process = None
 
     async def start(self):
-        self.process = await self.home._spawn("daemon.control.cli", "--socket", self.home.socket, "ui")
+        self.process = await self.home._spawn("daemon.cli.main", "--socket", self.home.socket, "ui")
         line = (await self.process.stdout.readline()).decode()
         self.link = re.search(r"http://127\.0\.0\.1:(\d+)/#\S+", line)[0]
         self.base, _, self.token = self.link.partition("/#")

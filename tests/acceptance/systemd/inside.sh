@@ -9,7 +9,7 @@ until_is() { # until_is SECONDS COMMAND…: wait for a command to succeed
         sleep 0.2
     done
 }
-ctl() { PYTHONPATH=/opt/agentd:/opt/site /usr/bin/python3 -m daemon.control.cli "$@"; }
+ctl() { PYTHONPATH=/opt/agentd:/opt/site /usr/bin/python3 -m daemon.cli.main "$@"; }
 restarted() { [ "$(show NRestarts)" -ge 1 ] && [ "$(show ActiveState)" = active ]; }
 exec 2>/out/stderr
 set -x
@@ -50,7 +50,7 @@ $as_ada start agentd; tell user_start $?
 tell user_active "$($as_ada show --value -p ActiveState agentd)"
 tell user_state "$(ls /home/ada/.local/state/agentd 2>/dev/null | tr '\n' ' ')"
 until_is 300 runuser -u ada -- env XDG_RUNTIME_DIR="/run/user/$(id -u ada)" PYTHONPATH=/opt/agentd:/opt/site \
-    /usr/bin/python3 -m daemon.control.cli status; tell user_answers $?
+    /usr/bin/python3 -m daemon.cli.main status; tell user_answers $?
 pid=$($as_ada show --value -p MainPID agentd)
 tell user_home "$(nsenter -t "$pid" -m -U --preserve-credentials sh -c 'touch /home/ada/x 2>&1' | tail -c 30)"
 journalctl --no-pager -n 400 >/out/journal

@@ -30,7 +30,7 @@ pytestmark = [
 # Seconds. Both are minutes on a quiet machine; most of the first is spent on downloads and unpacking.
 LONGEST_INSTALLATION, LONGEST_LIFE = 3600, 3600
 PACKAGES = "systemd,systemd-sysv,dbus,dbus-user-session,libpam-systemd,bubblewrap,python3"
-COMMAND = "/usr/bin/python3 -m daemon.main"
+COMMAND = "/usr/bin/python3 -m daemon.app.main"
 MORE = """
 [Service]
 Environment=PYTHONPATH=/opt/agentd:/opt/site

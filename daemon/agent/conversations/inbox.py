@@ -1,0 +1,34 @@
+"""Messages on their way into runs under way.
+
+The journal keeps them; here lies what the runs of this process have not taken in yet, so that a run which nobody speaks
+to costs nothing. A run that was interrupted hears again what its steps do not say it has heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from daemon.store.journal import Told
+
+
+class Inbox:
+    """What runs were told and have not heard."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, dict[int, Told]] = {}
+
+    def put(self, messages: Iterable[Told]) -> None:
+        """Lay messages ready; one that lies there already is the same one."""
+        for message in messages:
+            self._waiting.setdefault(message.run, {})[message.id] = message
+
+    def holds(self, run: str) -> bool:
+        """Tell whether something waits to be heard by a run."""
+        return run in self._waiting
+
+    def take(self, run: str, heard: frozenset[int] | set[int] = frozenset()) -> list[Told]:
+        """Take out what a run has not heard, in the order it was said."""
+        if run not in self._waiting:
+            return []
+        waiting = self._waiting.pop(run)
+        return [waiting[number] for number in sorted(waiting) if number not in heard]

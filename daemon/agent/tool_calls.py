@@ -1,0 +1,351 @@
+"""Run the calls a model asked for: judged, journalled before they start, results in the order of the calls.
+
+The rule that kill -9 must not break: a call's `call` step is committed before the call starts, durably if it may change
+something. So a call found without a result may have taken effect, and is run again only where that does no harm. The
+results of such calls are written while the model reads them; all others are safe before it is asked.
+
+A call that a person has to allow is not journalled at all until then: the others of its turn are run, and `Parked` says
+what is to be asked. When the run is resumed, the call is found without a `call` step and judged anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Protocol
+
+from daemon.agent.texts import say
+from daemon.agent.transcript import PendingCall, call_step, result_step
+from daemon.models import Effect, FunctionCall, Json, Petition, Step, Taint, ToolContext, ToolResult, Verdict
+
+if TYPE_CHECKING:
+    from daemon.tools.executor import ToolExecutor
+    from daemon.tools.registry import FunctionRegistry
+
+
+# Who was denied so often in one run is looking for a way round: it is told so, in words that end the search.
+MOST_DENIALS = 3
+
+
+class Recorder(Protocol):
+    """Where the steps of one run are kept."""
+
+    @property
+    def alone(self) -> bool:
+        """Nobody else can have taken the run over meanwhile, so that a model may be asked while steps are written."""
+
+    def append(self, *steps: Step, durable: bool = False) -> Awaitable[object]:
+        """Queue the steps at once, in order; awaiting the result means they are committed."""
+        ...
+
+    def ride(self, *steps: Step) -> None:
+        """Queue the steps at once, in order, to be written with what follows: nobody waits for them."""
+
+
+class Judge(Protocol):
+    """Who says whether a call may run."""
+
+    def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict: ...
+
+    def is_read_only(self, tool: str, arguments: Json) -> bool: ...
+
+
+class Parked(Exception):
+    """The run can only go on when a person has answered; all that could be done without is done and written down."""
+
+    def __init__(self, petitions: Sequence[Petition]) -> None:
+        self.petitions = tuple(petitions)
+        super().__init__(f"{len(self.petitions)} to be answered")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ruling:
+    """What became of a call that the policy wants a person to be asked about."""
+
+    verdict: Verdict
+    """Allow or deny; ask as long as nobody has answered."""
+    petition: Petition | None = None
+    """What to ask, where that has not been asked by a twin of this turn."""
+    approval: str = ""
+    """The id of the approval that is used up by the call's start."""
+    standing: str = ""
+    """What allows it for good instead."""
+    note: str = ""
+    """What the model is told of it: instead of a result, or above it."""
+    asked: str = ""
+    """The rule that wants a person to be asked, where the verdict is a person's, or follows from one."""
+
+
+class Desk(Protocol):
+    """Where calls lie that a person has to allow."""
+
+    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> Ruling: ...
+
+
+class NobodyToAsk:
+    """Deny what a person would have to allow: for an agent used as a library."""
+
+    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> Ruling:
+        reason = verdict.reason or "a person would have to allow it"
+        return Ruling(verdict=replace(verdict, effect=Effect.DENY, reason=reason))
+
+
+class Screen(Protocol):
+    """Who looks at what a call brought before a model sees it."""
+
+    async def look(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult: ...
+
+
+class NoScreen:
+    """Trust everything: for an agent used as a library on functions its own program registered."""
+
+    async def look(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
+        return result
+
+
+class NoPolicy:
+    """Allow everything: for an agent used as a library on functions its own program registered."""
+
+    def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict:
+        return Verdict(effect=Effect.ALLOW, rule="no policy")
+
+    def is_read_only(self, tool: str, arguments: Json) -> bool:
+        return False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Plan:
+    """What is to become of one call."""
+
+    key: str
+    call: FunctionCall
+    verdict: Verdict | None = None
+    looks: bool = True
+    """It changes nothing, so it may run beside its neighbours and needs no durable record first."""
+    repeatable: bool = True
+    """Running it again does no harm; whatever only looks is repeatable."""
+    refusal: str = ""
+    """Why it will not run; empty if it will."""
+    started: bool = False
+    taint: Taint = Taint.NONE
+    """What the run had read when this was judged."""
+    waits: bool = False
+    """Until a person has answered."""
+    petition: Petition | None = None
+    approval: str = ""
+    standing: str = ""
+    note: str = ""
+    """What stands above its result."""
+    asked: str = ""
+    """The rule that wanted a person to be asked, where the verdict is a person's, or follows from one."""
+    offered: Sequence[str] | None = None
+    """What tools there are instead, where there is none of this name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hands:
+    """Everything needed to run calls for one run."""
+
+    registry: FunctionRegistry
+    executor: ToolExecutor
+    policy: Judge
+    context: ToolContext
+    offered: Sequence[str]
+    redact: Callable[[str], str] = str
+    desk: Desk = field(default_factory=NobodyToAsk)
+    screen: Screen = field(default_factory=NoScreen)
+    stamp: Callable[[], Json] = dict
+    """What is written beside each verdict: which policy was in force, and in which sandbox calls ran."""
+    tool_retries: int = 3
+    tool_retry_delay: float = 1.0
+
+    async def act(
+        self,
+        pending: Sequence[PendingCall],
+        iteration: int,
+        note: Callable[[Step], None],
+        commit: Callable[[bool], Awaitable[None]],
+        *,
+        allowance: int | None = None,
+        taint: Callable[[], Taint] = lambda: Taint.NONE,
+        denials: int = 0,
+    ) -> bool:
+        """Run the calls; neighbours that only look run beside each other, all others one by one.
+
+        `note` adds a step to the run, `commit(durable)` makes all noted steps safe, `taint` tells what the run has read
+        by now, `denials` how many calls of it were denied before. Calls past `allowance` are not run. Returns whether
+        one was run that may not be run again: its result has to be safe before anything follows. Raises Parked if some
+        wait for a person; the others are done then.
+        """
+        plans = [
+            await self._plan(each, taint(), allowed=allowance is None or place < allowance)
+            for place, each in enumerate(pending)
+        ]
+        plans = self._wearied(plans, denials)
+        waiting = [plan for plan in plans if plan.waits]
+        once = False
+        for batch in _batches([plan for plan in plans if not plan.waits]):
+            if batch[0].taint is not taint():  # an earlier call of this turn has read what strangers wrote
+                judged = [await self._judged(plan, taint()) for plan in batch]
+                waiting += [plan for plan in judged if plan.waits]
+                batch = [plan for plan in judged if not plan.waits]
+            await self._run_all(batch, iteration, note, commit)
+            once = once or any(not plan.refusal and not plan.repeatable for plan in batch)
+        if waiting:
+            await commit(False)
+            raise Parked([plan.petition for plan in waiting if plan.petition])
+        return once
+
+    async def _run_all(
+        self,
+        batch: Sequence[_Plan],
+        iteration: int,
+        note: Callable[[Step], None],
+        commit: Callable[[bool], Awaitable[None]],
+    ) -> None:
+        for plan in batch:
+            if not plan.started:
+                step = call_step(
+                    plan.key,
+                    plan.call,
+                    iteration,
+                    plan.verdict,
+                    repeatable=plan.repeatable,
+                    taint=plan.taint,
+                    stamp=self.stamp()
+                    | ({"approval": plan.approval} if plan.approval else {})
+                    | ({"asked": plan.asked} if plan.asked else {}),
+                )
+                note(step)
+        running = [plan for plan in batch if not plan.refusal]
+        if running:
+            await commit(any(not plan.looks for plan in running))
+        results = await self._all([self._run(plan) for plan in batch])
+        sandbox = str(self.stamp().get("sandbox", "")) if running else ""
+        for plan, (result, seconds) in zip(batch, results, strict=True):
+            step = result_step(plan.key, plan.call, iteration, result, seconds, "" if plan.refusal else sandbox)
+            if plan.offered is not None:
+                step.body["offered"] = list(plan.offered)
+            note(step)
+
+    @staticmethod
+    async def _all(runs: Sequence[Awaitable[tuple[ToolResult, float]]]) -> list[tuple[ToolResult, float]]:
+        if len(runs) == 1:
+            return [await runs[0]]
+        return await asyncio.gather(*runs)
+
+    async def _plan(self, pending: PendingCall, taint: Taint, *, allowed: bool) -> _Plan:
+        call, language = pending.call, self.context.language
+        plan = _Plan(key=pending.key, call=call, started=pending.started, taint=taint)
+        if pending.started and not pending.repeatable:
+            return replace(plan, refusal=say("interrupted", language))
+        if not allowed:
+            return replace(plan, refusal=say("over_limit", language))
+        if call.invalid is not None:
+            return replace(plan, refusal=say("malformed", language, tool=call.name, fault=call.invalid))
+        if call.name not in self.offered or not self.registry.has_function(call.name):
+            near = get_close_matches(call.name, self.offered, 1)
+            hint = say("nearest", language, name=near[0]) if near else ""
+            offered = sorted(self.offered)
+            names = ", ".join(offered) or "-"
+            refusal = say("unknown_tool", language, tool=call.name, hint=hint, names=names)
+            return replace(plan, refusal=refusal, offered=offered)
+        return await self._judged(plan, taint)
+
+    async def _judged(self, plan: _Plan, taint: Taint) -> _Plan:
+        """Return the plan with what the policy, and a person where one has to be asked, say of it."""
+        definition = self.registry.get_function(plan.call.name)
+        if definition is None or (plan.verdict is None and plan.refusal):
+            return replace(plan, taint=taint)
+        call, approval, standing, note, asked = plan.call, "", "", "", ""
+        verdict = self.policy.judge(call.name, call.arguments, routine=self.context.routine, tainted=bool(taint))
+        if verdict.effect is Effect.ASK:
+            if plan.started:  # by a policy that allowed it; what a person is asked about has not begun
+                return replace(plan, taint=taint, verdict=verdict, refusal=say("interrupted", self.context.language))
+            ruling = await self.desk.rule(plan.key, call, verdict, taint)
+            verdict, approval, standing, note = ruling.verdict, ruling.approval, ruling.standing, ruling.note
+            asked = ruling.asked
+            if verdict.effect is Effect.ASK:
+                return replace(plan, taint=taint, verdict=verdict, waits=True, petition=ruling.petition)
+        if not verdict.allows:
+            return replace(plan, taint=taint, verdict=verdict, refusal=note or self._denied(verdict), asked=asked)
+        looks = definition.read_only or self.policy.is_read_only(call.name, call.arguments)
+        return replace(
+            plan,
+            taint=taint,
+            verdict=verdict,
+            # what a person allowed was allowed once
+            looks=looks and not approval,
+            repeatable=(looks or definition.idempotent) and not approval,
+            approval=approval,
+            standing=standing,
+            note=note,
+            asked=asked,
+        )
+
+    def _wearied(self, plans: Sequence[_Plan], denials: int) -> list[_Plan]:
+        """Return the plans; from the third denial of a run on, the model is told to stop trying."""
+        said = []
+        for plan in plans:
+            if plan.refusal and plan.verdict is not None and not plan.started:
+                denials += 1
+                if denials >= MOST_DENIALS:
+                    enough = say("enough", self.context.language, count=denials)
+                    plan = replace(plan, refusal=f"{plan.refusal} {enough}")
+            said.append(plan)
+        return said
+
+    def _denied(self, verdict: Verdict) -> str:
+        language = self.context.language
+        allowed = say("allowed_forms", language, forms=verdict.allowed) if verdict.allowed else ""
+        return say("denied", language, rule=verdict.rule, reason=verdict.reason, allowed=allowed)
+
+    async def _run(self, plan: _Plan) -> tuple[ToolResult, float]:
+        if plan.refusal:
+            return ToolResult(ok=False, text=self.redact(plan.refusal)), 0.0
+        clock = asyncio.get_running_loop().time
+        begin = clock()
+        allowed = plan.approval or plan.standing
+        context = replace(self.context, tainted=bool(plan.taint), approved=allowed, call=plan.key)
+        result = await self.executor.run(plan.call, context)
+        for _ in range(self.tool_retries if plan.repeatable else 0):
+            if result.ok or not result.transient:
+                break
+            await asyncio.sleep(self.tool_retry_delay)
+            result = await self.executor.run(plan.call, context)
+        seconds = clock() - begin
+        text = self.redact(result.text)
+        same = result.value is result.text  # as of every tool that returns a text
+        value = text if same else cleaned(result.value, self.redact)
+        would = self.redact(result.would)
+        if text is not result.text or value is not result.value or would is not result.would:
+            result = replace(result, text=text, value=value, would=would)
+        result = await self.screen.look(plan.key, plan.call, result)
+        if plan.note:
+            result = replace(result, text=f"{plan.note}\n{result.text}")
+        return result, seconds
+
+
+def cleaned(value: Any, redact: Callable[[str], str]) -> Any:
+    """Return a JSON value with the secrets in its strings taken out."""
+    match value:
+        case str():
+            return redact(value)
+        case dict():
+            return {key: cleaned(item, redact) for key, item in value.items()}
+        case list():
+            return [cleaned(item, redact) for item in value]
+    return value
+
+
+def _batches(plans: Sequence[_Plan]) -> list[list[_Plan]]:
+    """Group neighbours that may run beside each other."""
+    batches: list[list[_Plan]] = []
+    for plan in plans:
+        if batches and plan.looks and batches[-1][-1].looks:
+            batches[-1].append(plan)
+        else:
+            batches.append([plan])
+    return batches

@@ -1,0 +1,275 @@
+"""The routes on what runs may do: questions to a person and their answers, what was withheld, the audit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import TypedDict
+
+from daemon.api.binding import Caller, Limit
+from daemon.api.context import Surface  # read off the signatures at start, as Caller and Limit are
+from daemon.api.schemas import Page, iso, iso_or_none
+from daemon.errors import Refused
+from daemon.models import Approval, ApprovalStatus
+
+if TYPE_CHECKING:
+    from daemon.runs.approvals.approvals import Approvals
+    from daemon.store.audit import Entry
+    from daemon.store.quarantine import Kept
+
+
+class ApprovalView(TypedDict):
+    """One question to a person."""
+
+    id: str
+    run: str
+    routine: str
+    tool: str
+    what: str
+    """What would happen, in words."""
+    rule: str
+    reason: str
+    taint: str
+    status: str
+    created: str
+    expires: str
+    decided: str | None
+    by: str
+    calls: int
+    """How many runs wait for this very answer."""
+
+
+class ApprovalDetail(ApprovalView):
+    """The same, with exactly what would happen."""
+
+    request: dict[str, Any]
+    digest: str
+
+
+class ProposalView(TypedDict):
+    """What remembering a call would write."""
+
+    diff: str
+    confirm: str
+    """Send it as `remember` to have exactly this remembered."""
+
+
+class RememberedView(TypedDict):
+    """A call that is allowed for good."""
+
+    id: str
+    routine: str
+    tool: str
+    what: str
+    by: str
+    at: str
+
+
+class RememberedList(TypedDict):
+    """What is allowed for good."""
+
+    items: list[RememberedView]
+    next: str | None
+    fault: str
+    """Why none of it holds; empty if it does."""
+
+
+class KeptView(TypedDict):
+    """A text that was kept from the models."""
+
+    id: str
+    run: str
+    routine: str
+    call: str
+    tool: str
+    reason: str
+    at: str
+    text: str
+
+
+class AuditView(TypedDict):
+    """One row of the audit."""
+
+    seq: int
+    at: str
+    kind: str
+    run: str
+    routine: str
+    call: str
+    tool: str
+    actor: str
+    body: dict[str, Any]
+    hash: str
+
+
+class ProofView(TypedDict):
+    """What came of walking the audit's chain."""
+
+    ok: bool
+    rows: int
+    head: str
+    """The hash of the last row that holds."""
+    broken: int | None
+
+
+async def list_approvals(
+    surface: Surface,
+    *,
+    status: ApprovalStatus | None = None,
+    run: str | None = None,
+    limit: Limit = 100,
+    cursor: str | None = None,
+) -> Page[ApprovalView]:
+    """List questions to a person, newest first; those of several runs for the very same call are one."""
+    run_id = (await surface.journal.get(run)).id if run else None
+    found = await surface.journal.approvals(run=run_id, status=status, limit=limit + 1, before=cursor)
+    shown = found[:limit]
+    merged: dict[tuple[str, ...], list[Approval]] = {}
+    for each in shown:
+        alone = "" if each.status is ApprovalStatus.PENDING else each.id
+        merged.setdefault((each.routine, each.petition.digest, alone), []).append(each)
+    items = [_approval_view(group[-1], len(group)) for group in merged.values()]
+    return Page(items=items, next=shown[-1].id if len(found) > limit else None)
+
+
+async def show_approval(surface: Surface, *, id: str) -> ApprovalDetail:  # noqa: A002  the name in the path
+    """Show one question in full; the beginning or the end of its id (4 characters) is enough."""
+    asked = await surface.journal.approval(id)
+    petition = asked.petition
+    return ApprovalDetail(**_approval_view(asked, 1), request=petition.request, digest=petition.digest)
+
+
+async def propose(surface: Surface, *, id: str) -> ProposalView:  # noqa: A002
+    """Show what remembering the call would write."""
+    diff, confirm = await _desk(surface).proposal(id)
+    return ProposalView(diff=diff, confirm=confirm)
+
+
+async def approve(surface: Surface, *, id: str, by: Caller, remember: str | None = None) -> ApprovalView:  # noqa: A002
+    """Allow the call once; with `remember` (the `confirm` of its proposal) for good."""
+    return _approval_view(await _desk(surface).approve(id, by=str(by), remember=remember), 1)
+
+
+async def reject(surface: Surface, *, id: str, by: Caller) -> ApprovalView:  # noqa: A002
+    """Refuse the call; its run goes on without it."""
+    return _approval_view(await _desk(surface).reject(id, by=str(by)), 1)
+
+
+async def list_remembered(surface: Surface) -> RememberedList:
+    """List what is allowed for good."""
+    remembered = _desk(surface).remembered
+    items = [
+        RememberedView(
+            id=entry.id, routine=entry.routine, tool=entry.tool, what=entry.what, by=entry.by, at=iso(entry.at)
+        )
+        for entry in remembered.entries()
+    ]
+    return RememberedList(items=items, next=None, fault=remembered.fault)
+
+
+async def revoke(surface: Surface, *, id: str, by: Caller) -> RememberedView:  # noqa: A002
+    """Take back what was allowed for good."""
+    entry = await _desk(surface).revoke(id, by=str(by))
+    return RememberedView(
+        id=entry.id, routine=entry.routine, tool=entry.tool, what=entry.what, by=entry.by, at=iso(entry.at)
+    )
+
+
+async def list_quarantine(surface: Surface, *, limit: Limit = 50, cursor: str | None = None) -> Page[KeptView]:
+    """List what was kept from the models, newest first."""
+    found = await surface.journal.quarantined(limit=limit + 1, before=cursor)
+    shown = found[:limit]
+    return Page(items=[_kept_view(each) for each in shown], next=shown[-1].id if len(found) > limit else None)
+
+
+async def show_quarantine(surface: Surface, *, id: str) -> KeptView:  # noqa: A002
+    """Show one text that was kept from the models; the end of its id is enough."""
+    return _kept_view(await surface.journal.quarantined_text(id))
+
+
+async def list_audit(
+    surface: Surface, *, run: str | None = None, limit: Limit = 50, cursor: str | None = None
+) -> Page[AuditView]:
+    """List the rows of the audit, newest first."""
+    run_id = (await surface.journal.get(run)).id if run else None
+    before = int(cursor) if cursor and cursor.isdigit() else None
+    found = await surface.journal.audit(run=run_id, limit=limit + 1, before=before)
+    shown = found[:limit]
+    return Page(items=[_audit_view(each) for each in shown], next=str(shown[-1].seq) if len(found) > limit else None)
+
+
+async def prove_audit(surface: Surface) -> ProofView:
+    """Walk the audit's chain from its first row and say where it breaks, if it does."""
+    proof = await surface.journal.prove_audit()
+    return ProofView(ok=proof.broken is None, rows=proof.rows, head=proof.head, broken=proof.broken)
+
+
+def _desk(surface: Surface) -> Approvals:
+    if surface.approvals is None:
+        raise Refused("this daemon asks nobody")
+    return surface.approvals
+
+
+def _approval_view(asked: Approval, calls: int) -> ApprovalView:
+    from daemon.runs.approvals.request import in_words
+
+    petition = asked.petition
+    return ApprovalView(
+        id=asked.id,
+        run=asked.run,
+        routine=asked.routine,
+        tool=petition.tool,
+        what=in_words(petition.request),
+        rule=petition.rule,
+        reason=petition.reason,
+        taint=petition.taint.value,
+        status=asked.status.value,
+        created=iso(asked.created),
+        expires=iso(asked.expires),
+        decided=iso_or_none(asked.decided),
+        by=asked.by,
+        calls=calls,
+    )
+
+
+def _kept_view(kept: Kept) -> KeptView:
+    return KeptView(
+        id=kept.id,
+        run=kept.run,
+        routine=kept.routine,
+        call=kept.call_id,
+        tool=kept.tool,
+        reason=kept.reason,
+        at=iso(kept.at),
+        text=kept.text,
+    )
+
+
+def _audit_view(entry: Entry) -> AuditView:
+    return AuditView(
+        seq=entry.seq,
+        at=iso(entry.at),
+        kind=entry.kind,
+        run=entry.run,
+        routine=entry.routine,
+        call=entry.call_id,
+        tool=entry.tool,
+        actor=entry.actor,
+        body=entry.body,
+        hash=entry.hash,
+    )
+
+
+ROUTES = (
+    ("GET", "/v1/approvals", list_approvals),
+    ("GET", "/v1/approvals/{id}", show_approval),
+    ("GET", "/v1/approvals/{id}/proposal", propose),
+    ("POST", "/v1/approvals/{id}/approve", approve),
+    ("POST", "/v1/approvals/{id}/reject", reject),
+    ("GET", "/v1/remembered", list_remembered),
+    ("POST", "/v1/remembered/{id}/revoke", revoke),
+    ("GET", "/v1/quarantine", list_quarantine),
+    ("GET", "/v1/quarantine/{id}", show_quarantine),
+    ("GET", "/v1/audit", list_audit),
+    ("GET", "/v1/audit/proof", prove_audit),
+)

@@ -1,0 +1,53 @@
+"""People speak to the agent: the routes of `ask` and `tell`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daemon.api.context import Surface
+from daemon.api.schemas import RunView, run_view
+from daemon.errors import Refused
+from daemon.models import new_id
+
+if TYPE_CHECKING:
+    from daemon.agent.conversations.conversations import Said, Talk
+
+
+class SaidView(RunView):
+    """The run that a message has become part of."""
+
+    new: bool
+    """Whether it was begun for this message."""
+
+
+async def ask(
+    surface: Surface, *, text: str, session: str | None = None, fresh: str | None = None, event: str | None = None
+) -> SaidView:
+    """Put a message to the agent; the same `event` again gives the same run. `fresh` begins the conversation anew."""
+    said = await _talk(surface).ask(text, event=event or new_id(), session=session, fresh=bool(fresh))
+    return await _view(surface, said)
+
+
+async def tell(surface: Surface, *, id: str, text: str, event: str | None = None) -> SaidView:  # noqa: A002
+    """Tell a run something: at its next iteration, or in a new run that knows of it if it has ended."""
+    run = await surface.journal.get(id)
+    return await _view(surface, await _talk(surface).tell(run, text, event=event or new_id()))
+
+
+def _talk(surface: Surface) -> Talk:
+    if surface.talk is None:
+        raise Refused("nobody can be spoken to here")
+    return surface.talk
+
+
+async def _view(surface: Surface, said: Said) -> SaidView:
+    run = await surface.journal.get(said.run.id)
+    deliveries = await surface.journal.deliveries(run=run.id) if run.status.ended else ()
+    view = run_view(run, deliveries, surface.executor.queue_position(run.id))
+    return SaidView(**view, new=said.new)
+
+
+ROUTES = (
+    ("POST", "/v1/ask", ask),
+    ("POST", "/v1/runs/{id}/tell", tell),
+)

@@ -1,0 +1,145 @@
+"""How many connections a listener holds, whose they are, and which gives way when there are too many."""
+
+from __future__ import annotations
+
+import ipaddress
+import resource
+import socket
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from daemon.api.listener import peer
+
+log = structlog.get_logger()
+
+# More than this on one listener is no crowd of clients, but somebody who holds doors open.
+MOST_CONNECTIONS = 4096
+# What agentctl and a page or two need, where hardly any file may be opened.
+FEWEST_CONNECTIONS = 8
+# One IPv6 customer has at least a /64 of addresses, and may use a new one for each connection.
+IPV6_NETWORK = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConnectionLimits:
+    """What one listener takes. Times are in seconds; an answer under way, such as a stream, has no limit."""
+
+    connections: int
+    """Open at once."""
+    per_peer: int
+    """Of these, from one peer."""
+    head: float = 10.0
+    """Until the head of a request is complete, from the connection's start or from its first byte on an idle one."""
+    body: float = 30.0
+    """From the head until the body is complete."""
+    idle: float = 5.0
+    """Between an answer and the next request, and for reading the rest of an answer before the connection ends."""
+
+
+def limits_for(descriptors: int) -> ConnectionLimits:
+    """Return the limits of one listener in a process that may have so many descriptors open.
+
+    There are three listeners at most: together they take half, the other half is for runs, tools and the database.
+    """
+    connections = min(MOST_CONNECTIONS, max(FEWEST_CONNECTIONS, descriptors // 6))
+    return ConnectionLimits(connections=connections, per_peer=connections * 3 // 4)
+
+
+def limits_of_this_process() -> ConnectionLimits:
+    """Return the limits of one listener under the soft descriptor limit that holds now."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return limits_for(MOST_CONNECTIONS * 6 if soft == resource.RLIM_INFINITY else soft)
+
+
+def peer_of(connection: socket.socket) -> tuple[str, int]:
+    """Return whose connection it is, and the pid or port there: a user on a Unix socket, an address over TCP.
+
+    Of IPv6, the network. OSError where the other end is gone already.
+    """
+    if connection.family == socket.AF_UNIX:
+        uid, pid = peer(connection)
+        return f"uid:{uid}", pid or 0
+    host, port, *_ = connection.getpeername()
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped:
+            return str(address.ipv4_mapped), port
+        return str(ipaddress.ip_network((address, IPV6_NETWORK), strict=False)), port
+    return str(address), port
+
+
+class Connection(Protocol):
+    """A connection as far as its listener needs to know it."""
+
+    peer: str
+
+    def give_way(self) -> None: ...
+
+
+class Connections:
+    """The open connections of one listener.
+
+    A connection that waits for a request is cheap to lose: its client has said nothing, or not yet begun again. So one
+    that comes when all places are taken gets the place of the one that has waited longest; it is refused if none waits.
+    """
+
+    def __init__(self, listener: str, limits: ConnectionLimits) -> None:
+        self.listener, self.limits = listener, limits
+        self._open: set[Connection] = set()
+        self._count: dict[str, int] = {}
+        """Open connections by peer."""
+        self._waiting: dict[str, dict[Connection, None]] = {}
+        """Those that wait for a request, by peer, the longest first."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def admit(self, connection: Connection) -> bool:
+        """Count a new connection and return True, unless there is no place and none that gives way."""
+        count = self._count.get(connection.peer, 0)
+        if count >= self.limits.per_peer:
+            waiting = self._waiting.get(connection.peer, {})
+        elif len(self._open) >= self.limits.connections:
+            waiting = max(self._waiting.values(), key=len, default={})
+        else:
+            waiting = None
+        if waiting is not None:
+            log.warning(
+                "listener.full",
+                counted=self.listener,
+                listener=self.listener,
+                peer=connection.peer,
+                of_this_peer=count,
+                open=len(self._open),
+            )
+            if not waiting:
+                return False
+            longest = next(iter(waiting))
+            self.release(longest)
+            longest.give_way()
+        self._open.add(connection)
+        self._count[connection.peer] = self._count.get(connection.peer, 0) + 1
+        return True
+
+    def release(self, connection: Connection) -> None:
+        """Forget a connection; safe to repeat."""
+        if connection not in self._open:
+            return
+        self.set_waiting(connection, waiting=False)
+        self._open.remove(connection)
+        self._count[connection.peer] -= 1
+        if not self._count[connection.peer]:
+            del self._count[connection.peer]
+
+    def set_waiting(self, connection: Connection, *, waiting: bool) -> None:
+        """Note that a connection waits for a request from now on, or no longer does."""
+        if connection not in self._open:
+            return
+        of_peer = self._waiting.setdefault(connection.peer, {})
+        of_peer.pop(connection, None)
+        if waiting:
+            of_peer[connection] = None
+        elif not of_peer:
+            del self._waiting[connection.peer]

@@ -1,0 +1,134 @@
+"""What the routes need of the daemon, handed in by main."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from daemon.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from daemon.agent.conversations.conversations import Talk
+    from daemon.api.schemas import CheckView, ProcessView, ReloadView
+    from daemon.definitions.routines.routine import Routine
+    from daemon.definitions.schedule import Schedule
+    from daemon.errors import ConfigError
+    from daemon.memory.erasure.erasure import Forgetting
+    from daemon.memory.memory import Memory
+    from daemon.models import Json, Run
+    from daemon.providers.budget import Purse
+    from daemon.runs.approvals.approvals import Approvals
+    from daemon.runs.context import Preview
+    from daemon.runs.events import Events
+    from daemon.store.journal import Journal, RoutineState
+
+
+class Engine(Protocol):
+    """Who knows the routines and when they are due."""
+
+    @property
+    def routines(self) -> Mapping[str, Routine]: ...
+    @property
+    def faults(self) -> Mapping[str, ConfigError]: ...
+    @property
+    def states(self) -> Mapping[str, RoutineState]: ...
+    @property
+    def unrehearsed(self) -> Collection[str]:
+        """Those held back until a rehearsal was approved."""
+
+    async def trigger(self, name: str, *, event: str | None = None, trigger: str = "manual") -> Run: ...
+    async def pause(self, name: str, *, until: datetime | None = None, length: timedelta | None = None) -> object: ...
+    async def resume(self, name: str) -> object: ...
+    def next_fires(self, name: str, count: int = 3, *, after: datetime | None = None) -> Sequence[datetime]: ...
+    def schedule(self, routine: Routine) -> Schedule: ...
+
+
+class Executor(Protocol):
+    """Who lives the runs."""
+
+    def queue_position(self, run_id: str) -> int | None: ...
+    def positions(self) -> Mapping[str, int]: ...
+    def interrupt(self, run_id: str) -> bool: ...
+
+
+class Rehearsals(Protocol):
+    """Who tries routines."""
+
+    async def begin(self, name: str, event: str) -> Run: ...
+    async def told(self, run_id: str) -> Json: ...
+    async def approve(self, run_id: str, by: str) -> Json: ...
+
+
+class Replays(Protocol):
+    """Who plays runs again."""
+
+    async def replay(
+        self, run_id: str, *, model: str | None = None, prompt: str | None = None, policy: str | None = None
+    ) -> Json: ...
+    async def frozen(self, run_id: str, folder: str) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Access:
+    """Who may speak, by uid."""
+
+    operators: frozenset[int]
+    """They may ask for everything, and have it done."""
+    readers: frozenset[int] = frozenset()
+    """They may look."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surface:
+    """Everything the control API touches."""
+
+    version: str
+    journal: Journal
+    engine: Engine
+    executor: Executor
+    events: Events
+    clock: Callable[[], datetime]
+    process: Callable[[], ProcessView]
+    """What only the process itself knows: pid, paths, the last fault of a reload."""
+    reload: Callable[[], Awaitable[ReloadView]]
+    """Read config, policy and routines again; ConfigError: nothing was changed."""
+    rename: Callable[[str, str], Awaitable[list[str]]]
+    """Give a routine another name; return those that name the old one."""
+    adopt: Callable[[str], Awaitable[Path]]
+    """Make a routine that an agent made a person's; return its file."""
+    remove: Callable[[str], Awaitable[None]]
+    """Remove a routine that an agent made."""
+    check: Callable[[], Awaitable[Sequence[CheckView]]]
+    """The rows of `doctor`."""
+    words: Callable[[Routine], str]
+    """When a routine runs, in words."""
+    access: Callable[[], Access]
+    """Whose requests are answered."""
+    metrics: Metrics = field(default_factory=Metrics)
+    """What has happened since the process began."""
+    targets: Callable[[], Collection[str]] = tuple
+    providers: Callable[[], Collection[str]] = tuple
+    """The names that reports may be sent to."""
+    caps: Callable[[], tuple[float | None, float | None]] = lambda: (None, None)
+    """Dollars that may be spent in a day and in a month."""
+    preview: Callable[[Routine], Awaitable[Preview]] | None = None
+    """What a run of a routine would be told now."""
+    replays: Callable[[], Replays] | None = None
+    """Who plays runs again."""
+    rehearsals: Callable[[], Rehearsals] | None = None
+    """Who tries routines."""
+    wake_outbox: Callable[[], None] = lambda: None
+    """Tell the outbox that there is something to send."""
+    elsewhere: Callable[[Routine], str] = lambda routine: ""
+    """Why a routine does not start on this machine; empty if it does."""
+    waits_for: Callable[[Sequence[Run]], Awaitable[Mapping[str, str]]] | None = None
+    """What queued runs wait for that no machine has, by their ids; None where there is one machine."""
+    log_file: Path | None = None
+    approvals: Approvals | None = None
+    talk: Talk | None = None
+    memory: Memory | None = None
+    purse: Purse | None = None
+    forgetting: Forgetting | None = None

@@ -1,0 +1,198 @@
+"""uvicorn as a guest in our event loop, behind a door of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from http import HTTPStatus
+from math import ceil
+from pathlib import Path
+from typing import Any, Literal
+
+import h11
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from daemon.api.connections import ConnectionLimits, Connections, limits_of_this_process, peer_of
+from daemon.api.listener import Door
+from daemon.api.problems import MEDIA_TYPE
+
+# Seconds an answer under way may take once we stop; streams end by themselves before that.
+LAST_WORDS = 3
+# asyncio accepts so many connections before the first of them is counted. Where no descriptor is left, it logs each
+# attempt and comes back for each a second later: with hundreds, that takes a core and fills the log.
+ACCEPTED_AT_ONCE = 1
+# How many may wait in the kernel meanwhile (it takes no more than net.core.somaxconn).
+WAITING_TO_BE_ACCEPTED = 4096
+
+
+class PeerProtocol(H11Protocol):
+    """HTTP that knows who speaks, gives each request its time, and answers nonsense in the API's own form.
+
+    uvicorn limits the time of an idle connection only until its next byte, and that of a head or body not at all. So
+    after whatever may have moved a request on, `_set_deadline` looks how far it has come, and times that stage.
+    """
+
+    def __init__(self, *arguments: Any, connections: Connections, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.peer = ""
+        self._connections, self._limits = connections, connections.limits
+        self._stage: Literal["", "head", "body", "answer", "idle", "closing"] = ""
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        try:
+            self.peer, number = peer_of(transport.get_extra_info("socket"))
+        except OSError:  # the other end is gone
+            transport.abort()
+            return
+        self.client = self.client or (self.peer, number)  # uvicorn knows addresses, but not users
+        if self._connections.admit(self):
+            self._set_deadline()
+        else:
+            detail = "there are too many connections; close some, or try again soon"
+            self._end_with(HTTPStatus.SERVICE_UNAVAILABLE, detail, "too_many_connections")
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._set_deadline()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._set_deadline()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline:
+            self._deadline.cancel()
+        self._connections.release(self)
+        super().connection_lost(exc)
+
+    def give_way(self) -> None:
+        """End the connection, which waits for a request, for one that comes."""
+        self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        self._end_with(HTTPStatus.BAD_REQUEST, msg, "bad_request")
+
+    def _set_deadline(self) -> None:
+        """Time the stage that the connection is in, from when it entered it."""
+        stage: Literal["head", "body", "answer", "idle", "closing"]
+        if self.transport.is_closing():
+            stage = "closing"
+        elif self.conn.their_state is h11.IDLE:
+            stage = "head" if self.cycle is None or self.conn.trailing_data[0] else "idle"
+        elif self.conn.their_state is h11.SEND_BODY:
+            stage = "body"
+        else:
+            stage = "answer"
+        if stage == self._stage:
+            return
+        self._stage = stage
+        self._connections.set_waiting(self, waiting=stage in ("head", "idle"))
+        if self._deadline:
+            self._deadline.cancel()
+            self._deadline = None
+        if stage != "answer":
+            limits = self._limits
+            seconds = {"head": limits.head, "body": limits.body, "idle": limits.idle, "closing": limits.idle}[stage]
+            self._deadline = self.loop.call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        """End a connection whose time is over, with 408 where a request has begun."""
+        if self._stage == "body" or (self._stage == "head" and self.conn.trailing_data[0]):
+            seconds = self._limits.body if self._stage == "body" else self._limits.head
+            detail = f"the {self._stage} of the request was not complete within {seconds:g} s"
+            self._end_with(HTTPStatus.REQUEST_TIMEOUT, detail, "timeout")
+        else:
+            self.transport.abort()  # also what the client does not read of an answer that is complete
+
+    def _end_with(self, status: HTTPStatus, detail: str, code: str) -> None:
+        """Answer with a problem and close; an answer that has begun already is cut instead."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.abort()
+            return
+        body = json.dumps({"title": status.phrase, "status": status.value, "detail": detail, "code": code}).encode()
+        headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", b"%d" % len(body))]
+        headers += [(b"connection", b"close"), *self.server_state.default_headers]
+        response = h11.Response(status_code=status.value, headers=headers, reason=status.phrase.encode())
+        for event in (response, h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # so that the application does not answer, too, until `connection_lost`
+        self.transport.close()
+        self._set_deadline()
+
+
+class Listener:
+    """An application on its socket, from the moment it is made until it is stopped."""
+
+    def __init__(
+        self, app: ASGIApp, door: Door, headers: Mapping[str, str], *, limits: ConnectionLimits | None = None
+    ) -> None:
+        """`headers`: what every answer carries."""
+        self._door = door
+        self.connections = Connections(str(door.path), limits or limits_of_this_process())
+        self._guest = _Guest(
+            uvicorn.Config(
+                app,
+                http=partial(PeerProtocol, connections=self.connections),  # type: ignore[arg-type]  # it is only called
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                date_header=False,
+                server_header=False,
+                headers=list(headers.items()),
+                timeout_graceful_shutdown=LAST_WORDS,
+                timeout_keep_alive=ceil(self.connections.limits.idle),
+                backlog=ACCEPTED_AT_ONCE,
+            )
+        )
+
+    @property
+    def path(self) -> Path:
+        return self._door.path
+
+    async def serve(self) -> None:
+        """Answer requests until `stop`; then the socket's file goes, if it is ours."""
+        try:
+            await self._guest.serve(sockets=[self._door.socket])
+        finally:
+            self._door.close()
+
+    async def ready(self) -> None:
+        """Return once clients get through."""
+        await self._guest.listening.wait()
+
+    def stop(self) -> None:
+        """Take no more requests, and finish those under way; safe to repeat."""
+        self._guest.should_exit = True
+        self._guest.stopping.set()
+
+
+class _Guest(uvicorn.Server):
+    """It neither takes the signals nor wakes ten times a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening, self.stopping = asyncio.Event(), asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(WAITING_TO_BE_ACCEPTED)  # asyncio has told the kernel the number that it accepts at once
+        await self.on_tick(0)  # once: it sets the headers of every answer
+        self.listening.set()
+
+    async def main_loop(self) -> None:
+        await self.stopping.wait()

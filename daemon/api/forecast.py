@@ -1,0 +1,76 @@
+"""The route of `forecast`: what the coming days will take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
+
+from daemon.api.binding import Between
+from daemon.api.context import Surface
+from daemon.api.schedule import by_and_by
+from daemon.api.schemas import ForecastView, NeedView, RangeView, iso
+from daemon.scheduler.forecast import Need, Range, Took, forecast
+
+Days = Annotated[int, Between(1, 366)]
+# A routine that starts more often than that in the time asked for is counted so far.
+_MOST = 5000
+
+
+async def show_forecast(surface: Surface, *, days: Days = 30) -> ForecastView:
+    """Say what the coming days will take, judged by the last hundred runs of each routine."""
+    until = surface.clock() + timedelta(days=days)
+    starts = {}
+    async for name in by_and_by(sorted(surface.engine.routines)):
+        fires = surface.engine.next_fires(name, _MOST)
+        starts[name] = [moment for moment in fires if moment <= until]
+    took = await surface.journal.took([name for name, moments in starts.items() if moments])
+    history = {
+        name: [Took(tokens=tokens, seconds=seconds, dollars=dollars) for tokens, seconds, dollars in runs]
+        for name, runs in took.items()
+    }
+    zone = ZoneInfo(surface.process()["zone"])
+    found = forecast(starts, history, zone)
+    return ForecastView(
+        days=[_need(day.isoformat(), need) for day, need in found.days.items()],
+        routines=[_need(name, need) for name, need in found.routines.items()],
+        unknown=list(found.unknown),
+        collisions=[{"at": iso(at), "routines": list(names)} for at, names in found.collisions],
+        collided=found.collided,
+        nights=[
+            {"day": day.isoformat(), "minutes": int(change.total_seconds() // 60), "routines": list(names)}
+            for day, change, names in found.nights
+        ],
+        breaches=_breaches(surface, found.days),
+        total=_need("total", found.total),
+    )
+
+
+def _breaches(surface: Surface, days: Any) -> list[dict[str, Any]]:
+    """Return the caps of config.toml that are likely to be reached, and when."""
+    caps = surface.caps()
+    found: list[dict[str, Any]] = []
+    months: dict[str, Range] = {}
+    for day, need in days.items():
+        month = day.isoformat()[:7]
+        so_far = months.get(month, Range(p50=0, p95=0))
+        months[month] = Range(p50=so_far.p50 + need.dollars.p50, p95=so_far.p95 + need.dollars.p95)
+        for cap, limit, reached in (("day", caps[0], need.dollars), ("month", caps[1], months[month])):
+            if limit is not None and reached.p95 > limit and not any(f["cap"] == cap for f in found):
+                likely = reached.p50 > limit
+                found.append({"cap": cap, "day": day.isoformat(), "limit": limit, "likely": likely})
+    return found
+
+
+def _need(key: str, need: Need) -> NeedView:
+    return NeedView(
+        key=key, starts=need.starts, tokens=_range(need.tokens), usd=_range(need.dollars), seconds=_range(need.seconds)
+    )
+
+
+def _range(found: Range) -> RangeView:
+    return RangeView(p50=round(found.p50, 6), p95=round(found.p95, 6))
+
+
+ROUTES: tuple[tuple[str, str, Callable[..., Any]], ...] = (("GET", "/v1/forecast", show_forecast),)

@@ -1,0 +1,316 @@
+"""Memory over the API: search, show, pin, forget, move out and in. Each a row of the table in routes.py."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+from zoneinfo import ZoneInfo
+
+from typing_extensions import TypedDict
+
+from daemon.api.binding import Between, Limit, Offset
+from daemon.api.context import Surface
+from daemon.api.problems import BadRequest
+from daemon.api.schemas import Page, iso
+from daemon.definitions.values import parse_duration
+from daemon.errors import NotFound, Refused
+from daemon.memory import index, transfer
+from daemon.memory.erasure.erasure import Doomed, Wish
+from daemon.memory.texts import anchor_of
+from daemon.models import Anchor, Json, MemoryChunk
+from daemon.store.rows import moment
+
+if TYPE_CHECKING:
+    from daemon.memory.erasure.erasure import Forgetting
+    from daemon.memory.memory import Item, Memory
+
+Window = Annotated[int, Between(0, 20)]
+Line = Annotated[int, Between(1, 1_000_000_000)]
+
+
+class AnchorView(TypedDict):
+    """The exact place of a remembered text."""
+
+    run: str
+    iteration: int
+    segment: int
+    type: str
+    at: str
+
+
+class TextView(TypedDict):
+    """A remembered text."""
+
+    text: str
+    key: str | None
+    who: str
+    routine: str
+    tainted: bool
+    anchor: AnchorView
+
+
+class HitView(TextView):
+    """A text that was found."""
+
+    relevance: float
+    why: dict[str, float]
+    """What each reason added to its score."""
+    before: list[TextView]
+    after: list[TextView]
+
+
+class ItemView(TypedDict):
+    """A text kept under a key."""
+
+    key: str
+    text: str
+    category: str
+    run: str | None
+    tainted: bool
+    pinned: bool
+    created: str
+    updated: str
+
+
+class RunName(TypedDict):
+    """A run that is to go."""
+
+    id: str
+    routine: str
+
+
+class ForgetView(TypedDict):
+    """What goes, or went."""
+
+    done: bool
+    confirm: str
+    """Send it back to have exactly this forgotten."""
+    items: list[ItemView]
+    runs: list[RunName]
+    quotes: dict[str, int]
+    """In how many places other runs quote it, by run."""
+    out_of_reach: list[str]
+
+
+class ExportView(TypedDict):
+    """A part of an export: lines of JSON."""
+
+    lines: list[dict[str, Any]]
+    next: str | None
+
+
+class TakenView(TypedDict):
+    """What came of an import."""
+
+    items: int
+    runs: int
+    known: int
+
+
+class DoneView(TypedDict):
+    """What was done, in a word."""
+
+    detail: str
+
+
+class SoundView(TypedDict):
+    """Whether the index is as it should be."""
+
+    ok: bool
+    faults: list[str]
+
+
+async def search_memory(
+    surface: Surface, *, query: str, also: str | None = None, limit: Limit = 10, window: Window = 0
+) -> Page[HitView]:
+    """Find what earlier runs kept and said, best first; `window` texts before and after each, and why it was found."""
+    memory = _memory(surface)
+    found = await memory.search([query, *filter(None, (also or "").split("\n"))], limit)
+    hits = []
+    for hit in found:
+        anchor = anchor_of(hit.text)
+        around = await memory.expand(anchor, window) if window else None
+        why = {reason: round(part, 4) for reason, part in hit.why.items() if part}
+        text = hit.text
+        view = _text_view(text.text, text.key, text.who, text.source, bool(text.tainted), anchor)
+        hits.append(
+            HitView(
+                **view,
+                relevance=round(hit.relevance, 4),
+                why=why,
+                before=[_chunk_view(chunk) for chunk in around.before] if around else [],
+                after=[_chunk_view(chunk) for chunk in around.after] if around else [],
+            )
+        )
+    return Page(items=hits, next=None)
+
+
+async def list_items(
+    surface: Surface, *, category: str | None = None, limit: Limit = 100, cursor: Offset = 0
+) -> Page[ItemView]:
+    """List what is kept under keys, changed last first."""
+    items = await _memory(surface).items(category, cursor + limit + 1)
+    following = str(cursor + limit) if len(items) > cursor + limit else None
+    return Page(items=[_item_view(item) for item in items[cursor : cursor + limit]], next=following)
+
+
+async def memory_stats(surface: Surface) -> Json:
+    """Count what is remembered, and tell how far the index is."""
+    return await _memory(surface).stats()
+
+
+async def pin_item(surface: Surface, *, key: str) -> DoneView:
+    """Let no retention take an item."""
+    await _memory(surface).pin(key)
+    return DoneView(detail=f"{key} is pinned")
+
+
+async def unpin_item(surface: Surface, *, key: str) -> DoneView:
+    """Let retention take an item again."""
+    await _memory(surface).pin(key, False)
+    return DoneView(detail=f"{key} is not pinned any more")
+
+
+async def reindex_memory(surface: Surface) -> DoneView:
+    """Make the index anew, in the background; nothing but the index is touched."""
+    memory = _memory(surface)
+    await memory.shelf.renew()
+    stats = await memory.stats()
+    if stats["index"]["whole"]:
+        return DoneView(detail="the index was made anew")
+    return DoneView(detail="the index is being made anew; `agentctl memory stats` tells how far it is")
+
+
+async def check_memory(surface: Surface) -> SoundView:
+    """Check the index, all of it, and compare it with what it was made of; a damaged one is made anew."""
+    shelf = _memory(surface).shelf
+    faults = await shelf.examine() or await shelf.write(index.faults)
+    return SoundView(ok=not faults, faults=faults)
+
+
+async def export_memory(surface: Surface, *, cursor: str | None = None) -> ExportView:
+    """Return a part of all that is remembered, as lines of JSON."""
+    try:
+        part = await _memory(surface).shelf.read(lambda connection: transfer.export(connection, cursor))
+    except ValueError:
+        raise BadRequest(f"'cursor': {cursor!r} is none of ours") from None
+    return ExportView(lines=part.lines, next=part.following)
+
+
+async def import_memory(surface: Surface, *, lines: str, first: Line = 1) -> TakenView:
+    """Take in lines of an export, all of them or none; what is here and was changed later stays."""
+    memory, work = _memory(surface), transfer.read(lines.split("\n"), first)
+    taken = await memory.shelf.write(lambda connection: transfer.take_in(connection, work))
+    memory.ring()
+    return TakenView(items=taken.items, runs=taken.runs, known=taken.known)
+
+
+async def forget_memory(
+    surface: Surface,
+    *,
+    key: str | None = None,
+    query: str | None = None,
+    run: str | None = None,
+    routine: str | None = None,
+    before: str | None = None,
+    confirm: str | None = None,
+) -> ForgetView:
+    """Show what would be forgotten; with its `confirm`, forget exactly that: from memory, journal, index and file."""
+    forgetting = _forgetting(surface)
+    when = _moment(before, surface) if before else None
+    wish = Wish(key=key, query=query, run=run, routine=routine, before=when)
+    doomed = await (forgetting.forget(wish, confirm) if confirm else forgetting.look(wish))
+    if doomed.nothing and not doomed.alive:
+        raise NotFound("nothing of that is remembered")
+    return _forget_view(doomed, done=confirm is not None)
+
+
+def _memory(surface: Surface) -> Memory:
+    if surface.memory is None:
+        raise Refused("this daemon has no memory")
+    return surface.memory
+
+
+def _forgetting(surface: Surface) -> Forgetting:
+    if surface.forgetting is None:
+        raise Refused("this daemon has no memory")
+    return surface.forgetting
+
+
+def _moment(text: str, surface: Surface) -> datetime:
+    """Return the moment that a person means: `90d` ago, or a day or time in the daemon's zone."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            ago: timedelta = parse_duration(text)
+        except ValueError:
+            raise BadRequest(f"'before': expected 2026-01-31, or 90d for that long ago (found {text!r})") from None
+        return surface.clock() - ago
+    return found if found.tzinfo else found.replace(tzinfo=ZoneInfo(surface.process()["zone"]))
+
+
+def _text_view(text: str, key: str | None, who: str, routine: str, tainted: bool, anchor: Anchor) -> TextView:
+    place = AnchorView(
+        run=anchor.run_id,
+        iteration=anchor.iteration,
+        segment=anchor.segment,
+        type=anchor.type.value,
+        at=iso(anchor.timestamp),
+    )
+    return TextView(text=text, key=key, who=who, routine=routine, tainted=tainted, anchor=place)
+
+
+def _chunk_view(chunk: MemoryChunk) -> TextView:
+    return _text_view(chunk.content, chunk.key, chunk.who, chunk.source, chunk.tainted, chunk.anchor)
+
+
+def _item_view(item: Item) -> ItemView:
+    return ItemView(
+        key=item.key,
+        text=item.content,
+        category=item.category,
+        run=item.run,
+        tainted=item.tainted,
+        pinned=item.pinned,
+        created=iso(item.created),
+        updated=iso(item.updated),
+    )
+
+
+def _forget_view(doomed: Doomed, *, done: bool) -> ForgetView:
+    items = [
+        ItemView(
+            key=item.key,
+            text=item.text,
+            category=item.category,
+            run=item.run_id,
+            tainted=bool(item.tainted),
+            pinned=bool(item.pinned),
+            created=iso(moment(item.created)),
+            updated=iso(moment(item.updated)),
+        )
+        for item in doomed.items
+    ]
+    return ForgetView(
+        done=done,
+        confirm=doomed.token,
+        items=items,
+        runs=[RunName(id=run, routine=doomed.routines.get(run, "")) for run in doomed.runs],
+        quotes=dict(doomed.quotes),
+        out_of_reach=list(doomed.reach),
+    )
+
+
+ROUTES = (
+    ("GET", "/v1/memory/search", search_memory),
+    ("GET", "/v1/memory/items", list_items),
+    ("GET", "/v1/memory/stats", memory_stats),
+    ("GET", "/v1/memory/check", check_memory),
+    ("GET", "/v1/memory/export", export_memory),
+    ("POST", "/v1/memory/import", import_memory),
+    ("POST", "/v1/memory/forget", forget_memory),
+    ("POST", "/v1/memory/pin", pin_item),
+    ("POST", "/v1/memory/unpin", unpin_item),
+    ("POST", "/v1/memory/reindex", reindex_memory),
+)

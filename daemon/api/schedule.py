@@ -1,0 +1,184 @@
+"""What is to come of the routines, and what became of what was to come: `next` and `why`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from heapq import heapify, heappop, heapreplace
+from http import HTTPStatus
+from typing import Annotated
+
+from daemon.api.binding import Between, Limit
+from daemon.api.context import Surface
+from daemon.api.problems import BadRequest
+from daemon.api.schemas import FireView, Page, PausedView, WhyView, iso, iso_or_none
+from daemon.errors import NotFound, Refused
+from daemon.scheduler.explain import Question, asked_about, explain
+from daemon.store.journal import RoutineState
+
+Days = Annotated[int, Between(1, 3660)]
+
+FIRES_SHOWN = 3
+AT_ONCE = 100  # routines, before others get the loop: some 3 ms
+
+
+async def next_of_routine(
+    surface: Surface, *, name: str, count: Limit = FIRES_SHOWN, days: Days | None = None, cursor: str | None = None
+) -> Page[FireView]:
+    """List the next starts of one routine; with `days`, those within so many days."""
+    check_known(surface, name)
+    return await starts(surface, [name], count, days, cursor)
+
+
+async def next_of_all(
+    surface: Surface, *, count: Limit = 10, days: Days | None = None, cursor: str | None = None
+) -> Page[FireView]:
+    """List the next starts of all routines, the soonest first; with `days`, those within so many days."""
+    return await starts(surface, names_of(surface), count, days, cursor)
+
+
+async def why(surface: Surface, *, name: str, at: str | None = None) -> WhyView:
+    """Say in a sentence why a slot ran or did not; `at` is its minute (or second), by default the last one."""
+    check_known(surface, name)
+    routine = surface.engine.routines.get(name)
+    if routine is None:
+        raise Refused(f"{name} cannot be used: {surface.engine.faults[name].faults[0]}")
+    schedule, state, now = surface.engine.schedule(routine), surface.engine.states[name], surface.clock()
+    journal = surface.journal
+    if at is not None:
+        first = moment("at", at)
+    else:
+        timed = schedule.cron or schedule.every or schedule.at
+        known = [slot for slot in await journal.slots(name, now=now, limit=20) if slot.first <= now]
+        latest = next((slot for slot in known if slot.event is None or not timed), None)
+        first = asked_about(schedule, state, now, latest)
+    until = first + (timedelta(seconds=1) if first.second or first.microsecond else timedelta(minutes=1))
+    rows = await journal.slots_within(name, first, until)
+    run_id = next((row.run for row in rows if row.run), None)
+    run = await journal.get(run_id) if run_id else None
+    waits_for = await surface.waits_for([run]) if run and surface.waits_for else {}
+    after = [row for row in await journal.slots_within(name, until, now, limit=20) if row.event is None]
+    because = explain(
+        Question(
+            routine=routine,
+            schedule=schedule,
+            state=state,
+            first=first,
+            until=until,
+            now=now,
+            rows=rows,
+            following=after[0] if after else None,
+            run=run,
+            waits_for=waits_for.get(run_id or "", ""),
+            elsewhere=surface.elsewhere(routine),
+            held=name in surface.engine.unrehearsed,
+        )
+    )
+    return WhyView(
+        routine=name,
+        slot=iso(because.slot) if because.slot else None,
+        outcome=because.outcome,
+        reason=because.reason.value if because.reason else None,
+        rule=because.rule,
+        sentence=because.sentence,
+        run=because.run,
+    )
+
+
+async def starts(
+    surface: Surface, names: Iterable[str], count: int, days: int | None, cursor: str | None
+) -> Page[FireView]:
+    until = surface.clock() + timedelta(days=days) if days else None
+    after, _, last = (cursor or "").partition(" ")
+    since = (moment("cursor", after), last) if cursor else None
+    found, more = await _fires(surface, names, count, since=since, until=until)
+    following = f"{found[-1][0].isoformat()} {found[-1][1]}" if more else None
+    return Page(items=[FireView(routine=name, at=iso(at)) for at, name in found], next=following)
+
+
+async def _fires(
+    surface: Surface,
+    names: Iterable[str],
+    count: int,
+    *,
+    since: tuple[datetime, str] | None = None,
+    until: datetime | None = None,
+) -> tuple[list[tuple[datetime, str]], bool]:
+    """Return the soonest starts, by time and name, and whether there are more of them."""
+    after = since[0] - timedelta(microseconds=1) if since else None
+    coming = [(due[0], name) async for name in by_and_by(names) if (due := fires_of(surface, name, 1, after))]
+    heapify(coming)
+    found: list[tuple[datetime, str]] = []
+    while coming and (until is None or coming[0][0] <= until):
+        if len(found) == count:
+            return found, True
+        at, name = coming[0]
+        if since is None or (at, name) > since:
+            found.append((at, name))
+            if len(found) % AT_ONCE == 0:
+                await asyncio.sleep(0)
+        if due := fires_of(surface, name, 1, at):
+            heapreplace(coming, (due[0], name))
+        else:
+            heappop(coming)
+    return found, False
+
+
+def names_of(surface: Surface) -> list[str]:
+    return sorted({*surface.engine.routines, *surface.engine.faults})
+
+
+def check_known(surface: Surface, name: str) -> None:
+    names = names_of(surface)
+    if name not in names:
+        near = get_close_matches(name, names, 1)
+        told = f"did you mean {near[0]!r}?" if near else "`agentctl list` shows what there is"
+        told = told if names else f'there are none yet: agentctl new {name} "weekdays at 9am" writes one'
+        message = f"there is no routine {name!r}; {told}"
+        raise NotFound(message)
+
+
+def state_of(surface: Surface, name: str) -> str:
+    routine = surface.engine.routines.get(name)
+    if routine is None:
+        return "invalid"
+    if not routine.enabled:
+        return "disabled"
+    if surface.elsewhere(routine):
+        return "elsewhere"
+    state = surface.engine.states.get(name)
+    if state and state.pausing(surface.clock()):
+        return "paused"
+    return "held" if name in surface.engine.unrehearsed else "on"
+
+
+def fires_of(surface: Surface, name: str, count: int, after: datetime | None = None) -> Sequence[datetime]:
+    state = state_of(surface, name)
+    if state == "paused" and (until := surface.engine.states[name].paused_until):
+        return surface.engine.next_fires(name, count, after=max(after, until) if after else until)
+    return surface.engine.next_fires(name, count, after=after) if state == "on" else ()
+
+
+def paused_view(state: RoutineState) -> PausedView:
+    return PausedView(routine=state.name, until=iso_or_none(state.paused_until), why=state.paused_why)
+
+
+def moment(key: str, text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        expected = "expected a moment with its zone, like 2026-11-20T09:00:00Z"
+        raise BadRequest(f"{key!r}: {expected} (found {text[:80]!r})", HTTPStatus.UNPROCESSABLE_ENTITY)
+    return found.astimezone(UTC)
+
+
+async def by_and_by(names: Iterable[str]) -> AsyncIterator[str]:
+    """Yield the names, letting others have the loop now and then: a schedule takes some 30 µs to answer."""
+    for number, name in enumerate(names, 1):
+        yield name
+        if number % AT_ONCE == 0:
+            await asyncio.sleep(0)

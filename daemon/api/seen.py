@@ -1,0 +1,74 @@
+"""The routes on what routines have reported already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from daemon.api.binding import Limit, Offset
+from daemon.api.context import Surface
+from daemon.api.problems import BadRequest
+from daemon.api.schedule import check_known
+from daemon.api.schemas import iso
+from daemon.tools.reported_items import key_of
+
+
+class SeenView(TypedDict):
+    """An item that a routine has reported."""
+
+    key: str
+    """What tells it from others; empty where the run that reported it was forgotten."""
+    title: str
+    first: str
+    last: str
+    """When a run last found it."""
+    times: int
+    run: str
+
+
+class SeenList(TypedDict):
+    """What a routine has reported."""
+
+    items: list[SeenView]
+    next: str | None
+    total: int
+
+
+class ForgottenView(TypedDict):
+    """How many items may be reported again."""
+
+    forgotten: int
+
+
+async def list_seen(surface: Surface, *, name: str, limit: Limit = 50, cursor: Offset = 0) -> SeenList:
+    """List what a routine with [dedupe] has reported, the latest first."""
+    found, total = await surface.journal.seen_items(name, limit=limit, offset=cursor)
+    if not total:
+        check_known(surface, name)
+    items = [
+        SeenView(
+            key=each.key, title=each.title, first=iso(each.first), last=iso(each.last), times=each.times, run=each.run
+        )
+        for each in found
+    ]
+    return SeenList(items=items, next=str(cursor + limit) if cursor + limit < total else None, total=total)
+
+
+async def forget_seen(surface: Surface, *, name: str, key: str | None = None, all: int = 0) -> ForgottenView:  # noqa: A002
+    """Forget that an item was reported, or with `all` = 1 that any was: it is new again when it is found again."""
+    if (key is None) != bool(all):
+        raise BadRequest("name one 'key', or send 'all': 1", HTTPStatus.UNPROCESSABLE_ENTITY)
+    if key is None:
+        return ForgottenView(forgotten=await surface.journal.forget_items(name))
+    routine = surface.engine.routines.get(name)
+    by = routine.dedupe.key if routine and routine.dedupe else "url"
+    return ForgottenView(forgotten=await surface.journal.forget_items(name, key_of({by: key}, by)))
+
+
+ROUTES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
+    ("GET", "/v1/routines/{name}/seen", list_seen),
+    ("POST", "/v1/routines/{name}/seen/forget", forget_seen),
+)

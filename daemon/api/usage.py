@@ -1,0 +1,170 @@
+"""What models were paid, as the API tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, time, timedelta
+from enum import StrEnum
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo
+
+from typing_extensions import TypedDict
+
+from daemon.api.binding import Between
+from daemon.api.context import Surface
+from daemon.api.schemas import Page, UsageView, iso, usage_view
+from daemon.store.spending import Spent, Sum
+from daemon.system.clock import midnight
+
+NANO = 1_000_000_000  # amounts are kept in billionths of a dollar
+
+Days = Annotated[int, Between(1, 3660)]
+Weeks = Annotated[int, Between(1, 400)]
+
+
+class By(StrEnum):
+    """What to sum calls by."""
+
+    ROUTINE = "routine"
+    MODEL = "model"
+    DAY = "day"
+
+
+class SumView(TypedDict):
+    """What some calls came to."""
+
+    key: str
+    calls: int
+    failed: int
+    """Of these, how many gave no answer."""
+    input: int
+    cache_read: int
+    cache_write: int
+    output: int
+    reasoning: int
+    usd: float
+    unpriced: int
+    """Of these, how many have no known price and are not in `usd`."""
+
+
+class CapView(TypedDict):
+    """A limit of [budget] or of a routine's, and where it stands."""
+
+    rule: str
+    routine: str | None
+    unit: str
+    """usd or tokens"""
+    limit: float
+    spent: float
+    """Without calls under way."""
+
+
+class SpendingView(TypedDict):
+    """What models were paid."""
+
+    by: str
+    since: str
+    items: list[SumView]
+    total: SumView
+    caps: list[CapView]
+
+
+class DaySumView(SumView):
+    """What the calls of one routine on one day came to."""
+
+    day: str
+    """The date, in the daemon's zone."""
+    routine: str
+
+
+class CalledView(TypedDict):
+    """One call of a run to a model."""
+
+    at: str
+    provider: str
+    model: str
+    outcome: str
+    """answered, failed (nothing to pay), unknown (it broke off; the most it can come to) or asked (under way)"""
+    usage: UsageView
+    usd: float | None
+    """Null where nobody knows the price."""
+
+
+async def show_usage(surface: Surface, *, by: By = By.ROUTINE, days: Days = 30) -> SpendingView:
+    """Sum up the calls to models of the last days, by routine, model or day, and tell where the caps stand."""
+    zone = ZoneInfo(surface.process()["zone"])
+    since = midnight(surface.clock(), zone) - timedelta(days=days - 1)
+    sums = await surface.journal.sums(by, since=since, zone=zone)
+    return SpendingView(
+        by=by.value,
+        since=iso(since),
+        items=[_view(each) for each in sums],
+        total=_view(Sum.of("", sums)),
+        caps=await _caps(surface),
+    )
+
+
+async def list_spent(surface: Surface, *, days: Weeks = 30) -> Page[DaySumView]:
+    """Sum up the calls to models by day and routine, for so many days up to today."""
+    zone = ZoneInfo(surface.process()["zone"])
+    today = surface.clock().astimezone(zone).date()
+    dates = [today + timedelta(days=place - days + 1) for place in range(days + 1)]
+    found = await surface.journal.spent_by_day([datetime.combine(date, time(), zone) for date in dates])
+    items = [
+        DaySumView(**_view(each), day=date.isoformat(), routine=each.key)
+        for date, sums in zip(dates, found, strict=False)
+        for each in sums
+    ]
+    return Page(items=items, next=None)
+
+
+async def list_calls(surface: Surface, *, id: str) -> Page[CalledView]:  # noqa: A002 - the name in the path
+    """List a run's calls to models in their order, those without an answer too, and what each was paid."""
+    run = await surface.journal.get(id)
+    return Page(items=[_called(each) for each in await surface.journal.calls_of(run.id)], next=None)
+
+
+def _called(call: Spent) -> CalledView:
+    return CalledView(
+        at=iso(call.at),
+        provider=call.provider,
+        model=call.model,
+        outcome=call.outcome.value,
+        usage=usage_view(call.usage),
+        usd=None if call.cost is None else call.cost / NANO,
+    )
+
+
+async def _caps(surface: Surface) -> list[CapView]:
+    if surface.purse is None:
+        return []
+    found = []
+    for name, cap in await surface.purse.standing(surface.engine.routines.values()):
+        spent = (cap.tally.cost if cap.dollars else cap.tally.tokens) / (NANO if cap.dollars else 1)
+        limit = cap.limit / (NANO if cap.dollars else 1)
+        unit = "usd" if cap.dollars else "tokens"
+        found.append(CapView(rule=cap.rule, routine=name, unit=unit, limit=limit, spent=spent))
+    return found
+
+
+def _view(found: Sum) -> SumView:
+    usage = found.usage
+    return SumView(
+        key=found.key,
+        calls=found.calls,
+        failed=found.failed,
+        input=usage.input,
+        cache_read=usage.cache_read,
+        cache_write=usage.cache_write,
+        output=usage.output,
+        reasoning=usage.reasoning,
+        usd=found.cost / NANO,
+        unpriced=found.unpriced,
+    )
+
+
+ROUTES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
+    ("GET", "/v1/usage", show_usage),
+    ("GET", "/v1/usage/days", list_spent),
+    ("GET", "/v1/runs/{id}/calls", list_calls),
+)

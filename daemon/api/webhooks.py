@@ -1,0 +1,130 @@
+"""Webhooks, on a socket of their own: whoever reaches it can start the routines that say `webhook = true`, and no more.
+
+A body is the run's input. Where the config names a secret, every request must be signed as Standard Webhooks
+(https://www.standardwebhooks.com) wants it. The sender's id of a message is the event: sent twice, it is one run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import structlog
+from standardwebhooks import Webhook, WebhookVerificationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from daemon.api.binding import as_json, raw_body
+from daemon.api.connections import ConnectionLimits
+from daemon.api.embedded_uvicorn import Listener
+from daemon.api.listener import open_door
+from daemon.api.problems import BadRequest, of_bad_request, of_daemon_error, of_http_error, of_our_fault, problem
+from daemon.errors import DaemonError
+from daemon.models import Run, new_id
+
+log = structlog.get_logger()
+
+PATH = "/v1/hooks/{name}"
+LONGEST_ID = 256
+# Levels of lists and tables in a body: what is deeper is meant to hurt whoever walks through it.
+DEEPEST = 50
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hooks:
+    """What the webhook socket touches."""
+
+    version: str
+    start: Callable[..., Awaitable[Run]]
+    """`start(routine, event=…, body=…)`; NotFound, Refused."""
+    secret: Callable[[], str | None]
+    """What requests must be signed with, if they must."""
+    redact: Callable[[Any], Any]
+    """Takes secrets out of a body before it is kept."""
+
+
+def application(hooks: Hooks) -> Starlette:
+    """Return the one route as an ASGI application."""
+
+    async def take(request: Request) -> Response:
+        raw, name = await raw_body(request), request.path_params["name"]
+        try:
+            message = _message_id(request.headers, raw, hooks.secret())
+        except WebhookVerificationError as error:
+            log.warning("webhook.unsigned", counted=str(error), routine=name, reason=str(error))
+            return problem(HTTPStatus.UNAUTHORIZED, f"the signature does not hold: {error}", "signature")
+        body = as_json(raw)
+        if _is_deeper(body, DEEPEST):
+            raise BadRequest(f"the body is nested more than {DEEPEST} levels deep", HTTPStatus.UNPROCESSABLE_ENTITY)
+        try:
+            run = await hooks.start(name, event=message, body=hooks.redact(body))
+        except DaemonError as error:
+            log.info("webhook.refused", routine=name, message=message, reason=str(error))
+            raise
+        log.info("webhook.taken", routine=name, message=message, run=run.id)
+        told = {"run": run.id, "routine": run.routine, "status": run.status.value}
+        return Response(json.dumps(told), HTTPStatus.ACCEPTED, media_type="application/json")
+
+    route = Route(PATH, take, methods=["POST"])
+    app = Starlette(
+        routes=[route],
+        exception_handlers={
+            DaemonError: of_daemon_error,
+            BadRequest: of_bad_request,
+            HTTPException: of_http_error,  # type: ignore[dict-item]
+            Exception: of_our_fault,
+        },
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+def _message_id(headers: Mapping[str, str], raw: bytes, secret: str | None) -> str:
+    """Return the sender's id of a message, a new one if there is none; WebhookVerificationError if it is not theirs."""
+    if secret is not None:
+        try:
+            Webhook(secret).verify(raw, dict(headers), json_parse=False)
+        except ValueError:  # headers that are not even of the form
+            raise WebhookVerificationError("malformed headers, or a body that is not UTF-8") from None
+    message = headers.get("webhook-id") or new_id()
+    if len(message) > LONGEST_ID or not message.isprintable():
+        raise BadRequest(f"webhook-id is at most {LONGEST_ID} printable characters")
+    return message
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    layer = [value]
+    for _ in range(levels):
+        layer = [
+            deeper
+            for each in layer
+            if isinstance(each, dict | list)
+            for deeper in (each.values() if isinstance(each, dict) else each)
+        ]
+    return any(isinstance(each, dict | list) for each in layer)
+
+
+class HookServer(Listener):
+    """The webhook socket.
+
+    Its file is open to a group, such as that of a proxy: 0660, and so is the folder where the config names one.
+    """
+
+    def __init__(
+        self,
+        hooks: Hooks,
+        path: Path,
+        env: Mapping[str, str] | None = None,
+        *,
+        group: int | None = None,
+        limits: ConnectionLimits | None = None,
+    ) -> None:
+        door = open_door(path, env or {}, name="hooks", group=group)
+        super().__init__(application(hooks), door, {"agentd-version": hooks.version}, limits=limits)

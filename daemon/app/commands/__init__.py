@@ -1,0 +1,1 @@
+"""What agentd does without a daemon, a file for each command."""

@@ -1,0 +1,274 @@
+"""Show the log file, with a daemon and without: filtered, folded for people or raw, and followed as it grows."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import re
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from daemon.cli.call import Call, start_command
+from daemon.cli.client import Unreachable
+from daemon.cli.parser import Parser
+from daemon.definitions.paths import find_state, user_home
+from daemon.telemetry.log import LEVELS, pretty, wants_colour
+
+if TYPE_CHECKING:
+    from daemon.system.watch import DirectoryWatcher
+
+SHOWN = 50  # lines, where neither a number nor a time is asked for: about a screen
+_AGO = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """Which records to show."""
+
+    routine: str | None = None
+    run: str | None = None
+    level: str = "debug"
+    since: datetime | None = None
+
+    def __call__(self, line: str) -> dict[str, Any] | None:
+        """Return the record of a line, if it is one that is wanted."""
+        # looked for in the raw text first: reading JSON costs ten times as much
+        if (self.routine and self.routine not in line) or (self.run and self.run not in line):
+            return None
+        try:
+            record = json.loads(line)
+        except ValueError:
+            return None
+        if not isinstance(record, dict) or (self.routine and record.get("routine") != self.routine):
+            return None
+        if self.run and not str(record.get("run", "")).endswith(self.run):
+            return None
+        level = record.get("level")
+        if level in LEVELS and LEVELS.index(level) < LEVELS.index(self.level):
+            return None
+        return None if self.since and _at(record) < self.since else record
+
+
+def _at(record: dict[str, Any]) -> datetime:
+    try:
+        return datetime.fromisoformat(str(record.get("at")))
+    except ValueError:
+        return datetime.now(UTC)  # a line without a time is shown rather than lost
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """Return the moment that `1h`, `2d12h`, `2026-11-20` or `2026-11-20T08:30` means; ValueError otherwise."""
+    if text and (match := _AGO.fullmatch(text)):
+        days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+        return now - timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        message = f"{text!r} is neither a length of time such as 1h nor a date such as 2026-11-20T08:30"
+        raise ValueError(message) from None
+
+
+def logs(call: Call) -> int:
+    """Show the log for `agentctl logs`, with a daemon and without."""
+    file = None
+    if not any(word == "--state" or word.startswith("--state=") or word in ("-h", "--help") for word in call.rest):
+        with suppress(Unreachable):  # without a daemon the log is where one started here would write it
+            file = Path(call.client.ask("GET", "/v1/status")["log"])
+    return main(call.rest, file)
+
+
+def main(arguments: Sequence[str], file: Path | None = None) -> int:
+    """Show the log as the arguments ask and return the exit code; `file` is the one a living daemon named."""
+    options = _parser().parse_args(arguments)
+    if file is None:
+        state = options.state or find_state(os.environ, user_home(), uid=os.getuid())
+        file = state / "logs" / "agentd.jsonl"
+    try:
+        since = parse_since(options.since, datetime.now().astimezone()) if options.since else None
+    except ValueError as error:
+        sys.stderr.write(f"agentctl: --since: {error}\n")
+        return 2
+    wanted = Wanted(routine=options.routine, run=options.run, level=options.level, since=since)
+    if not file.exists() and not options.follow:
+        sys.stderr.write(
+            f"agentctl: there is no log at {file}; has agentd run here? (--state DIR names another place)\n"
+            f"Start it with: {start_command()}\n"
+        )
+        return 4
+    show = _raw if options.json else _pretty_on(sys.stdout)
+    number = options.lines if options.lines is not None else None if since else SHOWN
+    if not options.follow:
+        found = last(_backwards(file), wanted, number)
+        for line, record in found:
+            show(line, record)
+        if not found:
+            sys.stderr.write(f"agentctl: no line of {file} fits\n")
+        return 0
+    import structlog
+
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # stdout is for the lines of the log
+    try:
+        asyncio.run(follow(file, wanted, number, show))
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="agentctl logs", description="Show the log, with a daemon and without.", allow_abbrev=False)
+    parser.add_argument("-f", "--follow", action="store_true", help="go on with what is written from now on")
+    parser.add_argument("-n", "--lines", type=_positive, metavar="N", help=f"how many; default {SHOWN}, or all --since")
+    parser.add_argument("--routine", metavar="NAME", help="of one routine")
+    parser.add_argument("--run", metavar="ID", help="of one run; the end of its id is enough")
+    parser.add_argument("--level", choices=LEVELS, default="debug", help="from this level on")
+    parser.add_argument("--since", metavar="TIME", help="like 1h, 2d or 2026-11-20T08:30")
+    parser.add_argument("--state", type=Path, metavar="DIR", help="the state folder whose log is meant")
+    parser.add_argument("--json", action="store_true", help="the lines as they are")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def _raw(line: str, _record: dict[str, Any]) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _pretty_on(stream: IO[str]) -> Callable[[str, dict[str, Any]], None]:
+    colour = wants_colour(stream)
+
+    def show(_line: str, record: dict[str, Any]) -> None:
+        stream.write(pretty(record, colour=colour) + "\n")
+        stream.flush()
+
+    return show
+
+
+def last(lines: Iterable[str], wanted: Wanted, number: int | None) -> list[tuple[str, dict[str, Any]]]:
+    """Return the last wanted records, oldest first, of lines that come newest first."""
+    found: deque[tuple[str, dict[str, Any]]] = deque()
+    for line in lines:
+        record = wanted(line)
+        if record is not None:
+            found.appendleft((line, record))
+            if number is not None and len(found) >= number:
+                break
+        elif wanted.since and _before(line, wanted.since):
+            break
+    return list(found)
+
+
+def _before(line: str, since: datetime) -> bool:
+    try:
+        return _at(json.loads(line)) < since
+    except (ValueError, AttributeError):
+        return False
+
+
+def _backwards(file: Path, newest: Sequence[str] | None = None) -> Iterator[str]:
+    """Yield the lines of the log, newest first; its rotated predecessors are opened only when asked for that far back.
+
+    `newest` are the lines of the log itself, where they have been read already.
+    """
+    yield from reversed(_read(file) if newest is None else newest)
+    for number in itertools.count(1):
+        path = file.with_name(f"{file.name}.{number}")
+        if not path.exists():
+            return
+        yield from reversed(_read(path))
+
+
+def _read(path: Path) -> list[str]:
+    return path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
+
+
+async def follow(
+    file: Path,
+    wanted: Wanted,
+    number: int | None,
+    show: Callable[[str, dict[str, Any]], None],
+    *,
+    directory_watcher: DirectoryWatcher | None = None,
+) -> None:
+    """Show the last records, then each new one as it is written, over rotations, until cancelled."""
+    from daemon.system.watch import DirectoryWatcher  # here, as only those who follow need it
+
+    changed = asyncio.Event()
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # where the system cannot watch, a look at the file each second costs next to nothing
+    directory_watcher = directory_watcher or DirectoryWatcher(check_every=1.0)
+    subscription = directory_watcher.subscribe([file.parent], lambda _: changed.set())
+    tail = Tail(file)
+
+    def show_new_lines() -> None:
+        for line in tail.read():
+            record = wanted(line)
+            if record is not None:
+                show(line, record)
+
+    try:
+        for line, record in last(_backwards(file, tail.read()), wanted, number):
+            show(line, record)
+        while True:
+            await changed.wait()
+            changed.clear()
+            show_new_lines()
+    except asyncio.CancelledError:
+        show_new_lines()  # a change is seen a second or two later, and what was written before Ctrl-C belongs to it
+        raise
+    finally:
+        subscription.close()
+        tail.close()
+
+
+class Tail:
+    """The growing end of a file that may be renamed away and begun anew."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+        self._rest = b""
+
+    def read(self) -> list[str]:
+        """Return the whole lines written since the last call."""
+        lines = self._lines()
+        if self._file is not None and self._replaced():
+            self.close()
+        if self._file is None and self._path.exists():
+            self._file = self._path.open("rb")
+            lines += self._lines()
+        return lines
+
+    def _lines(self) -> list[str]:
+        if self._file is None:
+            return []
+        *whole, self._rest = (self._rest + self._file.read()).split(b"\n")
+        return [line.decode(errors="replace") for line in whole]
+
+    def _replaced(self) -> bool:
+        assert self._file is not None  # noqa: S101 - asked only with a file open
+        try:
+            now = self._path.stat()
+        except FileNotFoundError:
+            return True
+        ours = os.fstat(self._file.fileno())
+        return (now.st_dev, now.st_ino) != (ours.st_dev, ours.st_ino)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file, self._rest = None, b""

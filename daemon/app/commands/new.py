@@ -1,0 +1,99 @@
+"""`agentd new`: write a routine from a schedule in plain words, as the person who asked for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import tomli_w
+
+from daemon.definitions.config.config import Config
+from daemon.definitions.routines.folder import routine_of, write_new
+from daemon.definitions.routines.routine import Routine
+from daemon.definitions.routines.rules import against
+from daemon.definitions.schedule import Schedule
+from daemon.definitions.schedule_text import Unclear, trigger_of
+from daemon.definitions.words import display
+from daemon.errors import ConfigError, Refused
+from daemon.scheduler.routine_times import schedule_of
+from daemon.system.clock import dated, host_zone
+
+FIRES_SHOWN = 3
+NOT_WRITTEN_YET = """
+This routine is not written yet. Say so in one sentence, and that its prompt stands in {file}.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Written:
+    """A routine file, before it is written."""
+
+    path: Path
+    text: str
+    schedule: Schedule
+    now: datetime
+
+    @property
+    def fires(self) -> list[datetime]:
+        """The next slots, in the schedule's zone."""
+        found, moment = list[datetime](), self.now
+        while len(found) < FIRES_SHOWN and (following := self.schedule.next_active(moment)):
+            found.append(following.astimezone(self.schedule.zone))
+            moment = following
+        return found
+
+
+def compose(config: Config, name: str, schedule: str, *, prompt: str | None, now: datetime) -> Written:
+    """Return the routine that is asked for; Refused, with what could be written, if that cannot be understood."""
+    path = config.routines_path / f"{name}.toml"
+    if path.name != f"{name}.toml" or "\0" in name:
+        raise Refused(f"{name!r} is no name: a routine's name is made of a-z, 0-9 and -")
+    zone = ZoneInfo(config.timezone or host_zone())
+    try:
+        trigger = trigger_of(schedule, zone)
+    except Unclear as error:
+        raise Refused(str(error)) from None
+    task = prompt.strip() if prompt else NOT_WRITTEN_YET.format(file=display(path)).strip()
+    data: dict[str, Any] = {"trigger": trigger, "run": {"prompt": task}}
+    when = schedule_of(_checked(data, path, config), zone=zone.key)
+    data["deliver"] = [{"to": "file", "path": _report(when, now)}]
+    _checked(data, path, config)
+    text = f"# {' '.join(schedule.split())}\n{tomli_w.dumps(data, multiline_strings=True)}"
+    return Written(path=path, text=text, schedule=when, now=now)
+
+
+def _checked(data: Mapping[str, Any], path: Path, config: Config) -> Routine:
+    """Return the routine as the daemon would read it; a fault is the words' that led to it."""
+    try:
+        routine = routine_of(data, path, rules=against(config.provider_names, targets=config.target_names))
+    except ConfigError as error:
+        raise Refused(str(error)) from None
+    return routine
+
+
+def _report(schedule: Schedule, now: datetime) -> str:
+    """Return where reports go: a file a day, or one for each run where there are several a day."""
+    first = schedule.next(now)
+    daily = first is None or (schedule.period(first) or timedelta.max) >= timedelta(hours=23)
+    return f"reports/{{routine}}/{{slot:{'%Y-%m-%d' if daily and not schedule.on_start else '%Y-%m-%d-%H%M%S'}}}.md"
+
+
+def write(written: Written) -> None:
+    """Write the file, whole or not at all; Refused if there is one already."""
+    write_new(written.path, written.text)
+
+
+def told(written: Written, *, json: bool) -> str:
+    """Return what was written, and when it runs."""
+    file, fires = os.fspath(written.path), written.fires
+    if json:
+        from json import dumps
+
+        return dumps({"file": file, "words": written.schedule.words(), "next": [each.isoformat() for each in fires]})
+    following = f"; next: {', '.join(f'{dated(each, written.now)} {each:%Z}' for each in fires)}" if fires else ""
+    return f"wrote {file}\nit runs {written.schedule.words()}{following}"

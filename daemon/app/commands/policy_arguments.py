@@ -1,0 +1,60 @@
+"""The command line of `agentd policy`; what the verbs do is imported when one is asked for."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+# Each verb, the function of policy.py that does it, and what it is about.
+_VERBS = (
+    ("check", "check", "is it sound: every fault, every example proved, and what is worth a second look"),
+    ("explain", "explain_call", "what it says of one call, by which rule, and what else speaks of it"),
+    ("test", "test", "judge every call of a JSONL file and compare with what it expects"),
+    ("backtest", "backtest", "which recorded calls another policy would allow or deny"),
+    ("suggest", "suggest_section", "the narrowest section of a routine that its recorded calls would fit into"),
+)
+
+
+def add_words(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Add what can be done with a policy to the command line; yield the parser of each verb."""
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    for name, function, about in _VERBS:
+        found = verbs.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
+        found.set_defaults(on_policy=_later(function))
+        found.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
+        _add_words_of(name, found)
+        yield found
+
+
+def _later(function: str) -> object:
+    def act(desk: object, options: argparse.Namespace) -> int:
+        from daemon.app.commands import policy
+
+        return int(getattr(policy, function)(desk, options))
+
+    return act
+
+
+def _add_words_of(name: str, parser: argparse.ArgumentParser) -> None:
+    if name == "check":
+        parser.add_argument("file", nargs="?", type=Path, help="default: the policy of the config")
+    elif name == "explain":
+        parser.add_argument("--routine", metavar="R", default="", help="as in this routine")
+        parser.add_argument("--tool", default="shell", help="default: shell")
+        parser.add_argument(
+            "--tainted", action="store_true", help="as in a run that has read what strangers may have written"
+        )
+        parser.add_argument("words", nargs="+", metavar="WORD", help="after --: a command; else a path, URL or JSON")
+    elif name == "test":
+        example = '{"tool": "shell", "command": "df -h", "expect": "allow"}'
+        parser.add_argument("file", type=Path, metavar="FILE.jsonl", help=f"lines like {example}")
+    elif name == "backtest":
+        parser.add_argument("file", type=Path, metavar="NEW.toml")
+        parser.add_argument("--routine", metavar="R", default="", help="calls of this routine only")
+    elif name == "suggest":
+        parser.add_argument("routine")
+    if name in ("explain", "test"):
+        parser.add_argument("--policy", type=Path, metavar="FILE", help="by this file")
+    if name in ("backtest", "suggest"):
+        parser.add_argument("--since", metavar="TIME", default="30d", help="like 30d, 12h or 2026-11-20; default 30d")

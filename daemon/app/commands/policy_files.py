@@ -1,0 +1,44 @@
+"""What all verbs on the policy look at, and how they say what they found."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from daemon.definitions.config.config import Config
+    from daemon.definitions.routines.routine import Routine
+    from daemon.models import Json
+    from daemon.policy.policy import Policy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Desk:
+    """What all of these verbs look at."""
+
+    config: Config
+    state: Path
+    as_json: bool
+
+    def policy(self, file: Path | None = None) -> Policy:
+        """Return a policy as the daemon would load it; that of the config unless another is named."""
+        from daemon.policy.policy import Policy
+
+        private = (self.config.file, self.state / "agentd.db", self.state / "logs")
+        workspace = self.config.workspace_path(self.state)
+        return Policy.load(file or self.config.policy_path, workspace=workspace, private=private)
+
+    def routines(self) -> list[Routine]:
+        from daemon.definitions.routines.folder import load_folder
+        from daemon.errors import ConfigError
+
+        try:
+            return list(load_folder(self.config.routines_path).routines.values())
+        except ConfigError:
+            return []  # `validate` says what is wrong with them
+
+    def say(self, value: Json, text: str) -> None:
+        sys.stdout.write((json.dumps(value, ensure_ascii=False) if self.as_json else text.rstrip()) + "\n")

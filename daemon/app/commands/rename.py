@@ -1,0 +1,55 @@
+"""A routine gets another name: its file, its history and what it has learnt go along.
+
+A file renamed by hand is a new routine, whose past begins that day. What others say of it stays theirs to change: a
+policy that speaks of the old name is changed first, as the new one would lose its rights or its limits; routines that
+come after it are named, to be changed then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from daemon.definitions.routines.folder import name_faults
+from daemon.errors import Refused
+from daemon.memory.memory import Memory
+from daemon.policy.policy import Policy
+from daemon.scheduler.engine import RoutineEngine
+
+
+async def rename(engine: RoutineEngine, memory: Memory, policy: Policy, old: str, new: str) -> list[str]:
+    """Rename a routine and return those that still name the old one; Refused or NotFound, and nothing is changed."""
+    routine = engine.routines.get(old)
+    path = (routine and routine.path) or Path(f"{old}.toml")
+    for fault in name_faults(new, path.with_name(f"{new}.toml")):
+        raise Refused(str(fault))
+    if new in engine.routines or new in engine.faults:
+        raise Refused(f"there is a routine {new!r} already")
+    if old in engine.faults:
+        raise Refused(f"the file of {old} is faulty; mend it first: {engine.faults[old].faults[0]}")
+    if old in policy.routines and new not in policy.routines:
+        raise Refused(f"policy.toml has a [routine.{old}] and no [routine.{new}]; write that first")
+    for rule in policy.rules:
+        if rule.routines and rule.is_for(rule.tool, old) and not rule.is_for(rule.tool, new):
+            raise Refused(f"in policy.toml {rule.label} names {old} and not {new}; add it there first")
+    if made := sorted(name for name, each in engine.routines.items() if each.origin and each.origin.routine == old):
+        raise Refused(f"runs of {old} made {', '.join(made)}; adopt or remove them first: agentctl adopt {made[0]}")
+    await engine.rename(old, new, _mover(path, path.with_name(f"{new}.toml")))
+    before, after = (f"routine:{name}:approach" for name in (old, new))
+    if learnt := await memory.item(before):
+        await memory.store(after, learnt.content, category=learnt.category, run=learnt.run, tainted=learnt.tainted)
+        await memory.forget(before)
+    return sorted(name for name, each in engine.routines.items() if old in each.trigger.after)
+
+
+def _mover(path: Path, target: Path) -> Callable[[], None]:
+    def move() -> None:
+        try:
+            os.link(path, target, follow_symlinks=False)  # unlike a rename it replaces nothing
+            path.unlink()
+        except OSError as error:
+            message = f"{path} cannot be renamed to {target.name} by the daemon: {error.strerror}"
+            raise Refused(message) from None
+
+    return move

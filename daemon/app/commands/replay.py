@@ -1,0 +1,70 @@
+"""`agentd replay` and `agentd freeze`: a recorded run played again, or written down, without a daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daemon.cli.render import stderr_page, stdout_page
+from daemon.cli.replay_report import exit_code, lay_down, write
+from daemon.errors import ConfigError, Fault, Refused
+from daemon.policy.policy import Policy
+from daemon.runs.replay.cassette import Cassette, recorded
+from daemon.runs.replay.folder import files_of, is_case, read_case
+from daemon.runs.replay.outcome import Wish
+from daemon.runs.replay.play import play
+from daemon.store.read_only import journal_at
+from daemon.telemetry.log import configure
+from daemon.telemetry.redaction import Secrets
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+
+    from daemon.definitions.config.config import Config
+
+
+def replay(options: Namespace, *, state: Callable[[], Path], config: Callable[[], Config | None]) -> int:
+    """Play a run, or a frozen one, again: 0 identical, 1 changed."""
+    if options.model or options.prompt:
+        raise Refused("another model or prompt is really asked: start the daemon, which counts what that costs")
+    configure(level="error", console=False, file=None, secrets=Secrets())
+    cassette = _cassette(options.run, state, config)
+    wish = Wish()
+    if options.policy:
+        text = _text(options.policy)
+        wish = Wish(policy=Policy.read(text, workspace=Path(cassette.workspace), name=str(options.policy)))
+    told = asyncio.run(play(cassette, wish)).as_json(Secrets().redact)
+    if options.json:
+        stdout_page().say(json.dumps(told, ensure_ascii=False))
+        return exit_code(told)
+    return write(stdout_page(), told)
+
+
+def freeze(options: Namespace, *, state: Callable[[], Path], config: Callable[[], Config | None]) -> int:
+    """Write a run into a folder as a regression case."""
+    cassette = _cassette(options.run, state, config)
+    files = files_of(cassette, Secrets().redact, folder=options.folder)
+    return lay_down(stdout_page(), stderr_page(), {"run": cassette.run.id, "files": files}, options.folder)
+
+
+def _cassette(run: str, state: Callable[[], Path], config: Callable[[], Config | None]) -> Cassette:
+    """Return what is to be played: a folder, or a run of the journal, which is only looked at."""
+    folder = Path(run)
+    if folder.is_dir() and ("/" in run or is_case(folder)):
+        return read_case(folder)
+    found, place = config(), state()
+    workspace = found.workspace_path(place) if found else place / "workspace"
+    language = found.agent.language if found else "en"
+    journal = journal_at(place, found.store_url(os.environ) if found else "")
+    return asyncio.run(recorded(journal, run, workspace=str(workspace), language=language))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(Fault(file=str(path), key="", found="", problem=f"cannot be read: {error}")) from None

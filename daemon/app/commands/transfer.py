@@ -1,0 +1,295 @@
+"""Routines with their history, as lines of JSON: out of one machine's journal and into another's.
+
+The first line says what follows and by which schema; each further one is a row of a table. What is there already is
+left alone: a run is known by its id, a routine's file is never overwritten. Imported routines are paused, since the
+machine they came from may still run them.
+"""
+
+# ruff: noqa: S608  what is put into statements are constants of this room; values are bound
+from __future__ import annotations
+
+import base64
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from daemon.definitions.config.config import Config
+from daemon.errors import NotFound, Refused
+from daemon.memory import index
+from daemon.memory import transfer as memory
+from daemon.models import Json
+from daemon.store import texts
+from daemon.store.lock import lock_state
+from daemon.store.offline import looking, writing
+from daemon.store.rows import decode
+
+PAUSED = "it was imported; `agentctl resume` lets it go on once the other machine no longer runs it"
+_ENDED = "status NOT IN ('queued', 'running', 'waiting')"
+_OURS = f"FROM run WHERE routine = ? AND {_ENDED}"
+_RUN = f"run_id IN (SELECT id {_OURS})"
+# Parents before children; each by the name of its routine.
+_TABLES = {
+    "definition": f"SELECT * FROM definition WHERE hash IN (SELECT definition {_OURS})",
+    "run": f"SELECT * {_OURS} ORDER BY id",
+    "input": f"SELECT * FROM input WHERE {_RUN}",
+    "step": f"SELECT * FROM step WHERE {_RUN} ORDER BY run_id, seq",
+    "slot": f"SELECT * FROM slot WHERE routine = ? AND (run_id IS NULL OR {_RUN}) ORDER BY first",
+    "seen": "SELECT * FROM seen WHERE routine = ?",
+    "outbox": f"SELECT * FROM outbox WHERE {_RUN} ORDER BY id",
+    "told": f"SELECT * FROM told WHERE {_RUN} ORDER BY id",
+    "approval": f"SELECT * FROM approval WHERE {_RUN} ORDER BY id",
+    "quarantine": f"SELECT * FROM quarantine WHERE {_RUN} ORDER BY id",
+    "spending": f"SELECT * FROM spending WHERE {_RUN} ORDER BY id",
+}
+# What belongs to no routine: it goes along where everything does.
+_OF_ALL = {
+    "policy": "SELECT * FROM policy",
+    "meta": "SELECT * FROM meta WHERE key <> 'hold' AND substr(key, 1, 7) <> 'memory.'",
+    "incident": "SELECT * FROM incident ORDER BY id",
+    "audit": "SELECT * FROM audit ORDER BY seq",
+    "memory_tombstone": "SELECT * FROM memory_tombstone ORDER BY id",
+}
+# These get new numbers where they arrive.
+_NUMBERED = {"slot": "id", "outbox": "id", "told": "id", "spending": "id", "incident": "id", "memory_tombstone": "id"}
+# These are taken in only where there is none yet: the audit is one chain, and nothing tells two incidents apart.
+_ALONE = ("audit", "incident", "memory_tombstone")
+_AT_ONCE = 100  # items or archived runs of memory
+
+
+def export(state: Path, file: Path, config: Config, names: Sequence[str], *, progress: Callable[[float], None]) -> int:
+    """Write routines and their history to a new file; return how many runs. NotFound for a routine nobody knows."""
+    with looking(state / "agentd.db", config.store_url(os.environ)) as journal:
+        known = {name for (name,) in journal.execute("SELECT name FROM routine UNION SELECT routine FROM run")}
+        files = {path.stem: path for path in sorted(config.routines_path.glob("*.toml"))}
+        for name in names:
+            if name not in known and name not in files:
+                raise NotFound(f"there is no routine {name!r}; agentctl list shows those there are")
+        wanted = list(names) or sorted(known | files.keys())
+        runs, judged, told = 0, set[str](), set[bytes]()
+        try:
+            with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as out:
+                out.write(_line({"agentd": "export", "schema": _schema(journal), "routines": wanted}))
+                for number, name in enumerate(wanted):
+                    progress(number / len(wanted))
+                    if path := files.get(name):
+                        out.write(_line({"routine": name, "toml": path.read_text("utf-8")}))
+                    for table, query in _TABLES.items():
+                        for row in _rows(journal, query, (name,) * query.count("?")):
+                            runs += table == "run"
+                            if table == "step":
+                                told.update(texts.references(row["body"]))
+                                if policy := _policy_of(row["body"]):
+                                    judged.add(policy)
+                            out.write(_line({"table": table, "row": _plain(row)}))
+                out.writelines(map(_line, _named(journal, "text", "digest", sorted(told))))
+                rest = _rest(journal) if not names else _named(journal, "policy", "hash", sorted(judged))
+                out.writelines(map(_line, rest))
+                out.flush()
+                os.fsync(out.fileno())
+        except FileExistsError:
+            raise Refused(f"{file} is there already; an export never takes the place of another") from None
+        except OSError as error:
+            file.unlink(missing_ok=True)
+            raise Refused(f"{file} cannot be written: {error.strerror or error}") from error
+        progress(1.0)
+    return runs
+
+
+def _rows(journal: Any, query: str, values: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    cursor = journal.execute(query, values)
+    names = [column[0] for column in cursor.description]
+    for row in cursor:
+        yield dict(zip(names, row, strict=True))
+
+
+def _policy_of(body: bytes) -> str:
+    """Return which policy judged a step; none did, or it is harmed: what can be read of it is exported all the same."""
+    try:
+        return str(decode(body).get("policy", ""))
+    except (ValueError, zlib.error):
+        return ""
+
+
+def _named(journal: Any, table: str, key: str, values: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Yield what the steps of some routines name: the texts of prompts, and the policies that judged their calls."""
+    for value in values:
+        for row in _rows(journal, f"SELECT * FROM {table} WHERE {key} = ?", (value,)):
+            yield {"table": table, "row": _plain(row)}
+
+
+def _rest(journal: Any) -> Iterator[dict[str, Any]]:
+    """Yield what is no routine's own: memory, audit, incidents and what else there is to move."""
+    for table, query in _OF_ALL.items():
+        for row in _rows(journal, query):
+            yield {"table": table, "row": _plain(row)}
+    cursor: str | None = None
+    while True:
+        part = memory.export(journal, cursor)
+        yield from ({"memory": line} for line in part.lines)
+        if (cursor := part.following) is None:
+            return
+
+
+def take_in(file: Path, state: Path, config: Config, *, progress: Callable[[float], None]) -> list[str]:
+    """Take in an export, in one transaction; return what was done, in words. StateBusy while a daemon lives there."""
+    done: list[str] = []
+    try:
+        with lock_state(state), writing(state / "agentd.db", config.store_url(os.environ)) as journal:
+            lines = _lines(file, progress)
+            head = next(lines, {})
+            if head.get("agentd") != "export":
+                raise Refused(f"{file} is no export of agentd")
+            if head["schema"] > (ours := _schema(journal)):
+                raise Refused(f"{file} comes from a newer agentd (schema {head['schema']}, this one knows {ours})")
+            taking = _Taking(journal)
+            for line in lines:
+                if "toml" in line:
+                    done.append(_write_routine(config.routines_path, str(line["routine"]), str(line["toml"])))
+                elif "memory" in line:
+                    taking.remember(line["memory"])
+                else:
+                    taking.insert(str(line["table"]), dict(line["row"]))
+            taking.finish()
+            _pause(journal, [str(name) for name in head["routines"]])
+    except (KeyError, TypeError, ValueError) as error:
+        raise Refused(f"{file} cannot be taken in: {error}; nothing of its history was kept") from error
+    counts = ", ".join(f"{number} {table}{'s' if number > 1 else ''}" for table, number in taking.added.items())
+    done.append(f"took in {counts}" if counts else "its history is here already")
+    done.append("what was imported is paused; agentctl resume NAME, or --all, lets it go on")
+    return done
+
+
+class _Taking:
+    """One import under way."""
+
+    def __init__(self, journal: Any) -> None:
+        self._journal = journal
+        self.added: dict[str, int] = {}
+        self._there = {id_ for (id_,) in journal.execute("SELECT id FROM run")}
+        self._runs = set(self._there)
+        self._taken = {table for table in _ALONE if journal.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()}
+        self._columns: dict[str, list[str]] = {}
+        self._memory: list[str] = []
+        index.begin(journal)
+
+    def insert(self, table: str, row: dict[str, Any]) -> None:
+        """Add one row, if it is new. Rows of a run that is here already are not looked at."""
+        if table == "text":
+            self._keep(row)
+            return
+        if table not in _TABLES and table not in _OF_ALL:
+            raise ValueError(f"no table {table!r} is exported")
+        if table in self._taken or (table in _TABLES and self._known(table, row)):
+            return
+        if number := _NUMBERED.get(table):
+            del row[number]
+        if table == "run":
+            self._runs.add(str(row["id"]))
+        if table == "outbox" and row["status"] == "pending":
+            row |= {"status": "failed", "next_at": None, "error": "held by an import: it may have arrived already"}
+        if table == "incident" and row["run_id"] not in self._runs:
+            row["run_id"] = None
+        names = [name for name in row if name in self._columns_of(table)]
+        marks, written = ", ".join("?" * len(names)), ", ".join(f'"{name}"' for name in names)
+        added = self._journal.execute(
+            f"INSERT INTO {table} ({written}) VALUES ({marks}) ON CONFLICT DO NOTHING",
+            [_back(row[name]) for name in names],
+        )
+        if added.rowcount:
+            self.added[table] = self.added.get(table, 0) + 1
+
+    def _keep(self, row: dict[str, Any]) -> None:
+        """Keep a text of prompts; one that is harmed is left out, and each step that names it says so."""
+        digest, column = _back(row["digest"]), _back(row["body"])
+        with suppress(ValueError):
+            texts.whole(digest, column)
+            # used today: a daemon that shares the database may just now be letting go of what nobody names
+            texts.keep(self._journal, [(digest, max(int(row["used"]), texts.day_of(datetime.now(UTC))), column)])
+
+    def remember(self, line: Json) -> None:
+        """Add a line of memory; some at a time, since each takes its place in the index."""
+        self._memory.append(json.dumps(line))
+        if len(self._memory) >= _AT_ONCE:
+            self.finish()
+
+    def finish(self) -> None:
+        """Take in what is left of memory."""
+        taken = memory.take_in(self._journal, memory.read(self._memory))
+        self._memory.clear()
+        if new := taken.items + taken.runs - taken.known:
+            self.added["memory"] = self.added.get("memory", 0) + new
+
+    def _known(self, table: str, row: dict[str, Any]) -> bool:
+        return str(row["id"] if table == "run" else row.get("run_id")) in self._there
+
+    def _columns_of(self, table: str) -> list[str]:
+        if table not in self._columns:
+            described = self._journal.execute(f"SELECT * FROM {table} LIMIT 0").description
+            self._columns[table] = [column[0] for column in described]
+        return self._columns[table]
+
+
+def _pause(journal: Any, names: Sequence[str]) -> None:
+    """Pause routines, also those the daemon here has never seen; it gives them their schedule at its next start."""
+    journal.executemany(
+        "INSERT INTO routine (name, schedule_key, baseline, paused, paused_why) VALUES (?, 'imported', 0, 1, ?)"
+        " ON CONFLICT (name) DO UPDATE SET paused = 1, paused_until = NULL, paused_why = excluded.paused_why",
+        [(name, PAUSED) for name in names],
+    )
+
+
+def _write_routine(folder: Path, name: str, text: str) -> str:
+    path = folder / f"{name}.toml"
+    if path.name != f"{name}.toml" or not name or name.startswith("."):
+        raise ValueError(f"{name!r} is no name of a routine")
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as written:
+            written.write(text)
+    except FileExistsError:
+        return f"left {path} as it is"
+    return f"wrote {path}"
+
+
+def _lines(file: Path, progress: Callable[[float], None]) -> Iterator[dict[str, Any]]:
+    try:
+        size, read = file.stat().st_size or 1, 0
+        with file.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines):
+                read += len(line)
+                if number % 1000 == 0:
+                    progress(min(0.99, read / size))
+                found = json.loads(line)
+                if not isinstance(found, dict):
+                    raise ValueError(f"line {number + 1} is no object")  # noqa: TRY004  of the file, not of a caller
+                yield found
+        progress(1.0)
+    except OSError as error:
+        raise Refused(f"{file} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise Refused(f"{file} is no whole export of agentd: {error}; nothing of its history was kept") from error
+
+
+def _schema(journal: Any) -> int:
+    return int(journal.execute("SELECT max(version) FROM migration").fetchone()[0])
+
+
+def _line(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False) + "\n"
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with what JSON has no form for in base64."""
+    return {
+        name: {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+        for name, value in row.items()
+    }
+
+
+def _back(value: Any) -> Any:
+    return base64.b64decode(value["base64"]) if isinstance(value, dict) else value

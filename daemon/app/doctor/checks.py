@@ -1,0 +1,315 @@
+"""What is right or wrong, judged from plain values: a check is a function of an Installation that touches nothing.
+
+So every finding can be tested without breaking a machine. A new check is a function and its line in CHECKS.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from difflib import get_close_matches
+from pathlib import Path
+
+from daemon.app.doctor.check import Check
+from daemon.app.doctor.confinement import Confinement, check_sandbox
+from daemon.app.doctor.rights import Holding
+from daemon.app.doctor.upkeep import Upkeep
+from daemon.app.doctor.upkeep import rows as upkeep_rows
+from daemon.app.doctor.vendors import VendorFacts
+from daemon.errors import Fault
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_SQLITE = (3, 35)  # RETURNING
+# The WAL-reset bug may corrupt a database that two connections write or checkpoint (https://sqlite.org/wal.html).
+WAL_RESET_FIXED = ((3, 51, 3), (3, 50, 7), (3, 44, 6))
+LITTLE_SPACE, TOO_LITTLE_SPACE = 500_000_000, 50_000_000  # bytes; a journal grows by some 20 kB per run
+LONGEST_SOCKET = 107  # bytes (unix(7))
+CLOCK_SLACK = timedelta(minutes=2)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProviderFacts:
+    """What is known of one configured model."""
+
+    name: str
+    kind: str
+    model: str | None
+    used: bool
+    """By config.toml or by a routine."""
+    key: str
+    """Where its key comes from: credential, file, environment, config, or none needed; empty if it is missing."""
+    fault: str = ""
+    """Why there is no key."""
+    vendor: VendorFacts | None = None
+    """What its vendor says, if it was asked."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Installation:
+    """Everything the checks look at."""
+
+    python: tuple[int, ...] = (3, 11)
+    executable: str = "python"
+    sqlite: tuple[int, ...] = (3, 51, 3)
+    fts5: bool = True
+    uid: int = 1000
+    config: Path | None = None
+    config_tried: tuple[Path, ...] = ()
+    policy: Path | None = None
+    config_faults: tuple[Fault, ...] = ()
+    policy_faults: tuple[Fault, ...] = ()
+    routine_faults: tuple[Fault, ...] = ()
+    routines: tuple[str, ...] = ()
+    holdings: tuple[Holding, ...] = ()
+    """Routines that hold strangers' words, private data and a way to act on them."""
+    providers: tuple[ProviderFacts, ...] = ()
+    state: Path = Path("state")
+    state_mode: int | None = None
+    group: bool = False
+    """Whether a group is let through the folder to the socket."""
+    """None if the folder is not there yet."""
+    state_owner: int = 1000
+    open_files: tuple[Path, ...] = ()
+    """Files of the state that others may read."""
+    filesystem: str = ""
+    network: bool = False
+    """Whether that is one that locks badly."""
+    free: int = 10**10
+    confinement: Confinement = field(default_factory=Confinement)
+    upkeep: Upkeep = field(default_factory=Upkeep)
+    socket: Path = Path("agentd.sock")
+    socket_found: str = "nothing"
+    """nothing, daemon, dead or blocked"""
+    socket_pid: int | None = None
+    log: Path = Path("agentd.jsonl")
+    log_writable: bool = True
+    log_size: int | None = None
+    zone: str = "UTC"
+    zone_from_config: bool = False
+    now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    newest_write: datetime | None = None
+    """When the journal was last written to, by the clock of that time."""
+    synchronised: bool | None = None
+    """Whether the clock follows a time server; None where nobody knows."""
+
+
+def check_python(found: Installation) -> Iterator[Check]:
+    text = f"{_dotted(found.python)} at {found.executable}"
+    if found.python[:2] < OLDEST_PYTHON:
+        fix = f"install Python {_dotted(OLDEST_PYTHON)} or later, and agentd with it"
+        yield Check(name="Python", state="fail", found=text, fix=fix)
+    else:
+        yield Check(name="Python", state="ok", found=text)
+
+
+def check_sqlite(found: Installation) -> Iterator[Check]:
+    version = found.sqlite
+    newer = "use a Python built with SQLite 3.51.3 or later"
+    if version < OLDEST_SQLITE:
+        yield Check(name="SQLite", state="fail", found=f"{_dotted(version)}, older than 3.35", fix=newer)
+    elif version < WAL_RESET_FIXED[0] and not any(
+        version[:2] == fixed[:2] and version >= fixed for fixed in WAL_RESET_FIXED
+    ):
+        text = f"{_dotted(version)}, which has the WAL-reset bug"
+        fix = f"{newer} (3.50.7 and 3.44.6 are good too). Until then write to agentd.db with nothing but agentd: two"
+        fix += " writers are what it takes, and agentd is one"
+        yield Check(name="SQLite", state="warn", found=text, fix=fix)
+    else:
+        yield Check(name="SQLite", state="ok", found=_dotted(version))
+    if not found.fts5:
+        fix = "use a Python whose SQLite has FTS5 (Debian's and python.org's have); memory is searched with it"
+        yield Check(name="FTS5", state="fail", found="missing", fix=fix)
+    else:
+        yield Check(name="FTS5", state="ok", found="there")
+
+
+def check_config(found: Installation) -> Iterator[Check]:
+    if found.config is None:
+        text = f"none in {', '.join(map(str, found.config_tried))}"
+        yield Check(name="config", state="fail", found=text, fix="`agentd init` writes one to ~/.config/agentd")
+        return
+    yield _of_faults("config", str(found.config), found.config_faults)
+    yield _of_faults("policy", str(found.policy or "policy.toml"), found.policy_faults)
+
+
+def check_routines(found: Installation) -> Iterator[Check]:
+    if found.config is None:
+        return
+    text = f"{len(found.routines)} can be used{': ' if found.routines else ''}{', '.join(found.routines)}"
+    yield _of_faults("routines", text, found.routine_faults)
+
+
+def check_holdings(found: Installation) -> Iterator[Check]:
+    if not found.holdings:
+        yield Check(name="rights", state="ok", found="no routine reads strangers, holds private data and acts unasked")
+    for each in found.holdings:
+        parts = (("reads strangers", each.reads), ("private data", each.private), ("acts unasked", each.acts))
+        text = "; ".join(f"{what}: {', '.join(tools)}" for what, tools in parts)
+        fix = f"take {' or '.join(each.acts)} out of [routine.{each.routine}] tainted_tools, so that a person is asked;"
+        fix += " or read in one routine and act in another"
+        yield Check(name=f"routine {each.routine}", state="warn", found=f"holds all three: {text}", fix=fix)
+
+
+def check_providers(found: Installation) -> Iterator[Check]:
+    for provider in found.providers:
+        name = f"model {provider.name}"
+        text = " / ".join(part for part in (provider.kind, provider.model) if part)
+        if provider.kind == "offline":
+            text = "no model is asked: reports are the gathered facts"
+        if provider.fault:
+            state = "fail" if provider.used else "warn"
+            yield Check(name=name, state=state, found=f"{text}, no key", fix=provider.fault)
+        elif provider.key == "environment":
+            fix = "put the key into a file of mode 0600 and name it as api_key_file: any process of yours can read the"
+            fix += " environment of another"
+            yield Check(name=name, state="warn", found=f"{text}, key from the environment", fix=fix)
+        else:
+            told = f", key from {provider.key}" if provider.key not in ("", "none needed") else ""
+            yield Check(name=name, state="ok", found=f"{text}{told}{'' if provider.used else ', not used'}")
+        if provider.vendor is not None:
+            yield from _check_vendor(provider, provider.vendor, found.now.date())
+
+
+def _check_vendor(provider: ProviderFacts, vendor: VendorFacts, today: date) -> Iterator[Check]:
+    """Judge what the vendor of a model says of it."""
+    name, model = f"vendor of {provider.name}", provider.model or ""
+    if vendor.fault:
+        fix = "look at the network, and at base_url" if vendor.transient else "look at the key, and at base_url"
+        yield Check(name=name, state="warn" if vendor.transient else "fail", found=vendor.fault, fix=fix)
+    elif not vendor.known:
+        yield Check(name=name, state="ok", found="answers, and lists no models")
+    elif not _is_listed(model, vendor.known):
+        near = get_close_matches(model, vendor.known, 3) or sorted(vendor.known)[:5]
+        fix = f"name another in [providers.{provider.name}], such as {', '.join(near)}"
+        yield Check(name=name, state="fail", found=f"it has no model {model!r}, or none for this key", fix=fix)
+    elif vendor.lifecycle == "retired" or (vendor.retires and vendor.retires <= today):
+        on = f" on {vendor.retires}" if vendor.retires else ""
+        fix = f"name another model in [providers.{provider.name}]: `agentctl doctor` knows the names"
+        yield Check(name=name, state="fail", found=f"{model} was retired{on}", fix=fix)
+    elif vendor.retires or vendor.lifecycle == "deprecated":
+        on = f" on {vendor.retires}, in {(vendor.retires - today).days} days" if vendor.retires else ""
+        fix = f"name another model in [providers.{provider.name}] before then"
+        yield Check(name=name, state="warn", found=f"{model} retires{on}", fix=fix)
+    else:
+        yield Check(name=name, state="ok", found=f"has {model}")
+
+
+def _is_listed(model: str, known: Collection[str]) -> bool:
+    """Tell whether a vendor has a model; Ollama lists `llama3.3` as `llama3.3:latest`."""
+    return model in known or f"{model}:latest" in known
+
+
+def check_state(found: Installation) -> Iterator[Check]:
+    text = str(found.state)
+    if found.network:
+        fix = "choose a local folder with --state: locks and shared memory fail there, and the database with them"
+        yield Check(name="state", state="fail", found=f"{text} on {found.filesystem}", fix=fix)
+    elif found.state_mode is None:
+        yield Check(name="state", state="ok", found=f"{text} (made at the first start)")
+    elif found.state_owner != found.uid:
+        fix = f"chown -R {found.uid} {text}, or run agentd as the user it belongs to"
+        yield Check(name="state", state="fail", found=f"{text} belongs to uid {found.state_owner}", fix=fix)
+    else:
+        # as root, the user that tools run as has to get through to the workspace
+        wanted = 0o711 if found.uid == 0 else 0o710 if found.group else 0o700
+        open_too = found.state_mode & ~wanted
+        place = f"{text}, mode {found.state_mode:04o}{f', {found.filesystem}' if found.filesystem else ''}"
+        if open_too:
+            yield Check(name="state", state="fail", found=place, fix=f"chmod {wanted:o} {text}")
+        else:
+            yield Check(name="state", state="ok", found=place)
+    if found.open_files:
+        files = " ".join(map(str, found.open_files))
+        text = f"others may read {len(found.open_files)}"
+        yield Check(name="state files", state="fail", found=text, fix=f"chmod 600 {files}")
+
+
+def check_space(found: Installation) -> Iterator[Check]:
+    text = f"{found.free / 1e9:.1f} GB free where the state is"
+    state = "ok" if found.free >= LITTLE_SPACE else "warn" if found.free >= TOO_LITTLE_SPACE else "fail"
+    fix = "" if state == "ok" else "make room: without it runs stop where they are until there is some"
+    yield Check(name="disk", state=state, found=text, fix=fix)
+
+
+def check_socket(found: Installation) -> Iterator[Check]:
+    path = str(found.socket)
+    if len(os.fsencode(path)) > LONGEST_SOCKET:
+        fix = f"name a shorter one: a socket's path may have {LONGEST_SOCKET} bytes"
+        yield Check(name="socket", state="fail", found=f"{path}: {len(os.fsencode(path))} bytes", fix=fix)
+        return
+    match found.socket_found:
+        case "daemon":
+            yield Check(name="socket", state="ok", found=f"{path}: agentd answers, process {found.socket_pid}")
+        case "blocked":
+            fix = "move away what lies there; agentd removes nothing that is not its own socket"
+            yield Check(name="socket", state="fail", found=f"{path}: something else is in the way", fix=fix)
+        case "dead":
+            yield Check(name="socket", state="ok", found=f"{path}: left by a daemon that died; the next one removes it")
+        case _:
+            yield Check(name="socket", state="ok", found=f"{path}: free, as no daemon runs")
+
+
+def check_log(found: Installation) -> Iterator[Check]:
+    text = str(found.log)
+    if not found.log_writable:
+        fix = f"see who owns {text} and its folder: agentd must be able to write there"
+        yield Check(name="log", state="fail", found=f"{text} cannot be written", fix=fix)
+    else:
+        size = "not begun" if found.log_size is None else f"{found.log_size / 1e6:.1f} MB"
+        yield Check(name="log", state="ok", found=f"{text}, {size}")
+
+
+def check_clock(found: Installation) -> Iterator[Check]:
+    source = "config.toml" if found.zone_from_config else "this machine"
+    yield Check(name="time zone", state="ok", found=f"{found.zone}, from {source}")
+    text = f"{found.now.astimezone():%Y-%m-%d %H:%M:%S %Z}"
+    if found.newest_write and found.newest_write > found.now + CLOCK_SLACK:
+        text = f"{text}, but the journal was written at {found.newest_write.astimezone():%Y-%m-%d %H:%M %Z}"
+        fix = "set the clock: it is behind a time that it has shown before, and what ran then does not run again"
+        yield Check(name="clock", state="fail", found=text, fix=fix)
+    elif found.synchronised is False:
+        fix = "timedatectl set-ntp true: routines run by this clock"
+        yield Check(name="clock", state="warn", found=f"{text}, follows no time server", fix=fix)
+    else:
+        yield Check(name="clock", state="ok", found=text)
+
+
+def check_upkeep(found: Installation) -> Iterator[Check]:
+    for name, state, text, fix in upkeep_rows(found.upkeep):
+        yield Check(name=name, state=state, found=text, fix=fix)
+
+
+# Every check, in the order of the table.
+CHECKS: tuple[Callable[[Installation], Iterable[Check]], ...] = (
+    check_python,
+    check_sqlite,
+    check_config,
+    check_routines,
+    check_holdings,
+    check_providers,
+    check_state,
+    check_space,
+    check_socket,
+    check_log,
+    check_clock,
+    check_upkeep,
+    lambda found: check_sandbox(found.confinement),
+)
+
+
+def judge(found: Installation) -> list[Check]:
+    """Return all rows."""
+    return [row for check in CHECKS for row in check(found)]
+
+
+def _of_faults(name: str, text: str, faults: Sequence[Fault]) -> Check:
+    if not faults:
+        return Check(name=name, state="ok", found=text)
+    many = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+    return Check(name=name, state="fail", found=f"{text}; {many}", fix="\n".join(str(fault) for fault in faults))
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,98 @@
+"""The rows of `doctor` about the sandbox: which one holds here, what was tried, and how to get a better one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from daemon.app.doctor.check import Check
+from daemon.sandbox.bounds import Mode
+from daemon.sandbox.detection import choose
+from daemon.sandbox.sandbox import Sandbox
+from daemon.sandbox.user import in_the_way, tenant
+
+# What keeps an ordinary user from making namespaces: the setting, the value that forbids, and what allows it.
+KNOBS = (
+    ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
+    ("kernel.unprivileged_userns_clone", "0", "1"),
+    ("user.max_user_namespaces", "0", "10000"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Confinement:
+    """What was found out about sandboxes here."""
+
+    mode: Mode = "prefer"
+    """What the policy wants."""
+    sandbox: Sandbox = field(default_factory=lambda: Sandbox(level="bubblewrap"))
+    fix: str = ""
+    """What would allow namespaces, if a setting forbids them."""
+    blocked: Path | None = None
+    """As root: the folder through which the user of tools cannot get to the workspace."""
+
+
+def confinement(mode: Mode, state: Path, workspace: Path) -> Confinement:
+    """Hold the trial, in the state folder if there is one; nothing is left of it."""
+    user = tenant(workspace)
+    with TemporaryDirectory(prefix="agentd-doctor-") as elsewhere:
+        os.chmod(elsewhere, 0o711)  # noqa: PTH101, S103  # the user of tools must get through it
+        folder = state if os.access(state, os.W_OK) else Path(elsewhere)
+        with ThreadPoolExecutor(1) as thread:  # whoever calls us may have a loop of its own
+            sandbox = thread.submit(asyncio.run, choose("prefer", folder, user)).result()
+    blocked = in_the_way(workspace, user) if user and workspace.exists() else None
+    return Confinement(mode=mode, sandbox=sandbox, fix=_knob(), blocked=blocked)
+
+
+def _knob() -> str:
+    for name, forbidding, allowing in KNOBS:
+        try:
+            if Path("/proc/sys", *name.split(".")).read_text("ascii").strip() == forbidding:
+                return f"sysctl {name}={allowing}"
+        except OSError:
+            continue
+    return ""
+
+
+def check_sandbox(found: Confinement) -> Iterator[Check]:
+    """Judge what was found out."""
+    sandbox = found.sandbox
+    held = sum(probe.held for probe in sandbox.probes)
+    text = f"{sandbox.level}: {held} of {len(sandbox.probes)} ways out are closed"
+    if found.mode == "off":
+        fix = 'sandbox = "prefer" in policy.toml puts every program of a tool into one'
+        yield Check(name="sandbox", state="warn", found="the policy wants none", fix=fix)
+    elif sandbox.confines:
+        yield Check(name="sandbox", state="ok", found=text)
+    else:
+        refused = "no program is run" if found.mode == "require" else "only programs that change nothing are run"
+        state = "fail" if found.mode == "require" else "warn"
+        yield Check(name="sandbox", state=state, found=f"none on this machine: {refused}", fix=_fix(found))
+    for probe in sandbox.probes:
+        passed = "PASS" if probe.held else f"FAIL: {probe.found}"
+        yield Check(name=f"  {probe.name}", state="ok" if probe.held else "fail", found=passed)
+    for better in sandbox.unusable if sandbox.confines else ():
+        yield Check(name=f"  {better.level}", state="warn", found=better.why, fix=_fix(found))
+    if sandbox.user:
+        text = f"this daemon is root's; programs of tools run as user {sandbox.user.uid}"
+        if found.blocked:
+            fix = f"chmod o+x {found.blocked}, or move the workspace"
+            text += f", who cannot get through {found.blocked} to the workspace"
+            yield Check(name="user of tools", state="fail", found=text, fix=fix)
+        else:
+            fix = "run agentd as a user of its own: the units in systemd/ do"
+            yield Check(name="user of tools", state="warn", found=text, fix=fix)
+
+
+def _fix(found: Confinement) -> str:
+    lines = list(found.sandbox.missing)
+    if any(each.level == "bubblewrap" and not each.is_installed for each in found.sandbox.unusable):
+        lines.append("apt-get install bubblewrap, or your system's package of that name")
+    elif found.fix:
+        lines.append(f"{found.fix} lets bubblewrap make namespaces")
+    return "\n".join(lines)

@@ -1,0 +1,45 @@
+"""The database of `[store] url`: whether it answers, is ours to use, and has the right time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from daemon.errors import DaemonError
+from daemon.store.offline import Server, probe
+
+if TYPE_CHECKING:
+    from daemon.definitions.config.config import Config
+
+# Leases are measured by the server's clock alone; when a slot is due, by ours.
+_SKEW = 5.0
+
+
+def look(config: Config | None, env: Mapping[str, str]) -> Server | str | None:
+    """Return what there is to see of the server, or why nothing is; None where the journal is in a file."""
+    try:
+        url = config.store_url(env) if config else ""
+        return probe(url) if url else None
+    except DaemonError as error:
+        return str(error)
+
+
+def rows(found: Server | str | None) -> Iterator[tuple[str, str, str, str]]:
+    """Yield (name, state, found, fix)."""
+    if found is None:
+        return
+    if isinstance(found, str):
+        yield "database", "fail", found, "start the server, or mend [store] in config.toml"
+        return
+    about = f"{found.place}, PostgreSQL {found.version}"
+    if found.reads_only:
+        yield "database", "fail", f"{about}, which only reads", "name the server that writes in [store] url"
+    elif found.schema > found.newest:
+        text = f"{about}, of a newer agentd (schema {found.schema}, this one knows {found.newest})"
+        yield "database", "fail", text, "upgrade agentd on this machine as well"
+    else:
+        tables = f"schema {found.schema}" if found.schema else "no tables yet: the first start makes them"
+        yield "database", "ok", f"{about}, {tables}", ""
+    if abs(found.ahead) > _SKEW:
+        text = f"that of the server is {abs(found.ahead):.0f} s {'ahead of' if found.ahead > 0 else 'behind'} ours"
+        yield "server clock", "warn", text, "let both machines follow a time server"

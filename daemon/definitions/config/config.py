@@ -1,0 +1,252 @@
+"""config.toml as one value, with its secrets where they are asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, PrivateAttr, SecretStr
+
+from daemon.definitions.config.secret_files import HOOKS_KEY, check_signing, key_in, no_address, refuse_if_open
+from daemon.definitions.config.tables import (
+    CHANNELS,
+    IDENTITY_FILES,
+    OF_KIND,
+    AgentConfig,
+    AskConfig,
+    BudgetConfig,
+    ControlConfig,
+    DaemonConfig,
+    DigestConfig,
+    ExecutorConfig,
+    HooksConfig,
+    IncidentsConfig,
+    KeepConfig,
+    ListenConfig,
+    LogConfig,
+    McpConfig,
+    MemoryConfig,
+    Name,
+    OtelConfig,
+    ProviderConfig,
+    SearchConfig,
+    StoreConfig,
+    TargetConfig,
+    ToolsConfig,
+    Zone,
+    postgres_address,
+)
+from daemon.definitions.values import Table, Wrong
+from daemon.definitions.words import display, shown
+from daemon.errors import ConfigError, Fault
+
+
+class Config(Table):
+    """Everything config.toml may say."""
+
+    provider: Name = "offline"
+    """Which [providers.NAME] answers, unless a routine names its own; "offline" asks no model."""
+    timezone: Zone | None = None
+    """The zone of schedules without one; by default the host's."""
+    workspace: Name | None = None
+    """The folder agents work in; by default `workspace` in the state folder."""
+    routines: Name = "routines"
+    """The folder of routine files, relative to this file."""
+    policy: Name = "policy.toml"
+    """What agents may do, relative to this file."""
+    scripts: Name = "scripts"
+    """The folder of scripts that the tool script may run, relative to this file."""
+    agent: AgentConfig = AgentConfig()
+    providers: dict[str, ProviderConfig] = Field(default_factory=dict)
+    targets: dict[str, TargetConfig] = Field(default_factory=dict)
+    budget: BudgetConfig = BudgetConfig()
+    daemon: DaemonConfig = DaemonConfig()
+    ask: AskConfig = AskConfig()
+    tools: ToolsConfig = ToolsConfig()
+    search: SearchConfig = SearchConfig()
+    mcp: dict[str, McpConfig] = Field(default_factory=dict)
+    control: ControlConfig = ControlConfig()
+    incidents: IncidentsConfig = IncidentsConfig()
+    digest: DigestConfig = DigestConfig()
+    hooks: HooksConfig = HooksConfig()
+    listen: ListenConfig = ListenConfig()
+    log: LogConfig = LogConfig()
+    executor: ExecutorConfig = ExecutorConfig()
+    otel: OtelConfig = OtelConfig()
+    store: StoreConfig = StoreConfig()
+    keep: KeepConfig = KeepConfig()
+    memory: MemoryConfig = MemoryConfig()
+
+    _file: Path = PrivateAttr(default=Path("config.toml"))
+    _overlay_fault: ConfigError | None = PrivateAttr(default=None)
+
+    def at(self, file: Path) -> Self:
+        """Return this config as read from `file`, to whose folder its paths are relative."""
+        self._file = file.absolute()
+        return self
+
+    @property
+    def file(self) -> Path:
+        return self._file
+
+    @property
+    def overlay_fault(self) -> ConfigError | None:
+        """Why what agents wrote does not count."""
+        return self._overlay_fault
+
+    def without_overlay(self, fault: ConfigError) -> Self:
+        """Return this config, with the reason why what agents wrote is not in it."""
+        self._overlay_fault = fault
+        return self
+
+    @property
+    def folder(self) -> Path:
+        """The folder that relative paths start from."""
+        return self._file.parent
+
+    @cached_property
+    def identity_paths(self) -> Sequence[Path]:
+        """Where the owner's own words on who the agent is may stand; each run looks there."""
+        return [self.folder / name for name in IDENTITY_FILES]
+
+    @property
+    def routines_path(self) -> Path:
+        return self.folder / Path(self.routines).expanduser()
+
+    @property
+    def policy_path(self) -> Path:
+        return self.folder / Path(self.policy).expanduser()
+
+    @property
+    def scripts_path(self) -> Path:
+        return self.folder / Path(self.scripts).expanduser()
+
+    def workspace_path(self, state: Path) -> Path:
+        return self.folder / Path(self.workspace).expanduser() if self.workspace else state / "workspace"
+
+    def provider_config(self, name: str) -> ProviderConfig:
+        """Return a declared provider, or `offline`, which exists without being declared; KeyError otherwise."""
+        if name == "offline" and name not in self.providers:
+            return ProviderConfig(kind="offline")
+        return self.providers[name]
+
+    def memory_secret(self, env: Mapping[str, str]) -> SecretStr | None:
+        """Return the key of the embedder; None if it needs none; ConfigError if it is missing."""
+        memory = self.memory
+        way = ProviderConfig(
+            kind="open_source",
+            api_key=memory.api_key,
+            api_key_file=memory.api_key_file,
+            api_key_env=memory.api_key_env,
+        )
+        try:
+            return way.secret("memory", env=env, folder=self.folder, file=display(self.file))
+        except ConfigError as error:
+            raise ConfigError(
+                *(replace(fault, key=fault.key.removeprefix("providers.")) for fault in error.faults)
+            ) from None
+
+    @property
+    def target_names(self) -> frozenset[str]:
+        """What `to` may name."""
+        return frozenset({*self.targets, *CHANNELS})
+
+    @property
+    def provider_names(self) -> frozenset[str]:
+        return frozenset({*self.providers, "offline"})
+
+    def secret(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
+        """Return the key of a provider; None if it needs none; ConfigError if it is missing."""
+        return self.provider_config(name).secret(name, env=env, folder=self.folder, file=display(self.file))
+
+    def addresses(self) -> tuple[str, ...]:
+        """Return the addresses of vendors and servers as they stand here; each may hold an account or a token."""
+        urls = [provider.base_url for provider in self.providers.values()]
+        urls += [server.url for server in self.mcp.values()]
+        return tuple(url for url in (*urls, self.search.base_url, self.memory.base_url, self.otel.endpoint) if url)
+
+    def target_url(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
+        """Return the address of a target; None if its kind needs none; ConfigError if it is missing."""
+        target = self.targets[name]
+        if target.kind not in OF_KIND["url"]:
+            return None
+        return self._secret_of(name, "url", env) or no_address(display(self.file), f"targets.{name}.url_file")
+
+    def target_secret(self, name: str, env: Mapping[str, str]) -> SecretStr | None:
+        """Return what signs the messages to a target; None if nothing does; ConfigError."""
+        secret = self._secret_of(name, "secret", env)
+        if secret is not None:
+            key = f"targets.{name}.secret_file" if self.targets[name].secret_file else f"targets.{name}.secret_env"
+            check_signing(secret, file=display(self.file), key=key, found="")
+        return secret
+
+    def _secret_of(self, name: str, what: Literal["url", "secret"], env: Mapping[str, str]) -> SecretStr | None:
+        """Look for a target's address or secret: systemd's credential (of the address), a file, a variable, here."""
+        target, file, key = self.targets[name], display(self.file), f"targets.{name}.{what}"
+        credentials = env.get("CREDENTIALS_DIRECTORY")
+        credential = Path(credentials or "/") / (name if what == "url" else f"{name}.secret")
+        if credentials and credential.is_file():
+            return key_in(credential, file, key)
+        named: str | None = getattr(target, f"{what}_file")
+        if named:
+            path = self.folder / Path(named).expanduser()
+            refuse_if_open(path, file, f"{key}_file")
+            return key_in(path, file, f"{key}_file")
+        variable: str | None = getattr(target, f"{what}_env")
+        if variable and (value := env.get(variable, "").strip()):
+            return SecretStr(value)
+        if variable:
+            problem, hint = "the environment variable it names is not set", "export it where agentd starts"
+            raise ConfigError(Fault(file=file, key=f"{key}_env", found="", problem=problem, hint=hint))
+        return target.url if what == "url" else None
+
+    def key_of(self, key: str, table: McpConfig | SearchConfig, env: Mapping[str, str]) -> str | None:
+        """Return the key that a table names by a file or a variable; None if it names none; ConfigError."""
+        file = display(self.file)
+        if table.api_key_file:
+            path = self.folder / Path(table.api_key_file).expanduser()
+            refuse_if_open(path, file, f"{key}.api_key_file")
+            return key_in(path, file, f"{key}.api_key_file").get_secret_value()
+        if table.api_key_env:
+            if value := env.get(table.api_key_env, "").strip():
+                return value
+            problem, hint = "the environment variable it names is not set", "export it where agentd starts"
+            raise ConfigError(Fault(file=file, key=f"{key}.api_key_env", found="", problem=problem, hint=hint))
+        return None
+
+    def store_url(self, env: Mapping[str, str]) -> str:
+        """Return the URL of the database; "" for the file in the state folder; ConfigError if it cannot be had."""
+        store, file = self.store, display(self.file)
+        if store.url_file:
+            path = self.folder / Path(store.url_file).expanduser()
+            refuse_if_open(path, file, "store.url_file")
+            url = key_in(path, file, "store.url_file").get_secret_value()
+        elif store.url_env:
+            url = env.get(store.url_env, "").strip()
+            if not url:
+                problem, hint = "the environment variable it names is not set", "export it where agentd starts"
+                raise ConfigError(Fault(file=file, key="store.url_env", found="", problem=problem, hint=hint))
+        else:
+            url = store.url.get_secret_value() if store.url else ""
+            if re.match(r"[a-z]+://[^/@]*:[^/@]+@|.*[?&]password=", url):
+                refuse_if_open(self.file, file, "store.url")
+        try:
+            postgres_address(url or "postgresql://-")
+        except Wrong as wrong:
+            key = "store.url_file" if store.url_file else "store.url_env"
+            raise ConfigError(Fault(file=file, key=key, found="", problem=str(wrong), hint=wrong.hint)) from None
+        return url
+
+    def hooks_secret(self) -> SecretStr | None:
+        """Return the secret that webhooks are signed with; None if they need no signature; ConfigError."""
+        if self.hooks.secret_file is None:
+            return None
+        path, file, key = self.folder / Path(self.hooks.secret_file).expanduser(), display(self.file), HOOKS_KEY
+        refuse_if_open(path, file, key)
+        secret = key_in(path, file, key)
+        check_signing(secret, file=file, key=key, found=shown(str(path)), where=display(path))
+        return secret

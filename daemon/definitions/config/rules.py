@@ -1,0 +1,167 @@
+"""What must hold between keys of config.toml."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from daemon.definitions.config.config import Config
+from daemon.definitions.config.tables import CHANNELS, KINDS, NEED_MODEL, OF_KIND
+from daemon.definitions.reading import Conflict, Rule
+from daemon.definitions.shape import dotted
+from daemon.definitions.words import did_you_mean
+
+
+def _shared_database(config: Config) -> Iterator[Conflict]:
+    store = config.store
+    if config.executor.kind == "procrastinate" and not (store.url or store.url_file or store.url_env):
+        problem = "procrastinate hands runs on by a database that daemons share"
+        yield Conflict("executor.kind", problem, hint='name one: [store] url = "postgresql://…"')
+
+
+def _one_database(config: Config) -> Iterator[Conflict]:
+    store = config.store
+    if sum(given is not None for given in (store.url, store.url_file, store.url_env)) > 1:
+        yield Conflict("store", "url, url_file and url_env exclude each other", hint="keep one of them")
+
+
+def _known_provider(config: Config) -> Iterator[Conflict]:
+    wanted = [("provider", config.provider), ("ask.provider", config.ask.provider)]
+    wanted += [(f"ask.fallback[{place}]", name) for place, name in enumerate(config.ask.fallback)]
+    for key, name in wanted:
+        if name is not None and name not in config.provider_names:
+            hint = did_you_mean(name, config.provider_names)
+            yield Conflict(key, "no such provider in [providers]", name, hint)
+
+
+def _sound_names(config: Config) -> Iterator[Conflict]:
+    for name in config.providers:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
+            yield Conflict(dotted("providers", name), "a provider's name is made of a-z, 0-9, - and _", name)
+
+
+def _model_where_needed(config: Config) -> Iterator[Conflict]:
+    for name, provider in config.providers.items():
+        if provider.kind in NEED_MODEL and provider.model is None:
+            problem = f"is missing; kind {provider.kind} needs the name of a model"
+            yield Conflict(dotted("providers", name, "model"), problem)
+
+
+def _address_where_needed(config: Config) -> Iterator[Conflict]:
+    for name, provider in config.providers.items():
+        if provider.kind == "open_source" and provider.base_url is None:
+            hint = 'Ollama: base_url = "http://127.0.0.1:11434/v1"'
+            problem = "is missing; kind open_source needs the server's address"
+            yield Conflict(dotted("providers", name, "base_url"), problem, hint=hint)
+
+
+def _keys_of_one_kind(config: Config) -> Iterator[Conflict]:
+    for name, provider in config.providers.items():
+        for key, kind in (("api", "openai"), ("region", "minimax"), ("replies", "scripted")):
+            value = getattr(provider, key)
+            if value and provider.kind != kind:
+                yield Conflict(dotted("providers", name, key), f"only kind {kind} takes it", value)
+
+
+# What every routine may name without a [targets.NAME] of its own; of each kind there is only one then.
+def _sound_targets(config: Config) -> Iterator[Conflict]:
+    for name, target in config.targets.items():
+        key = dotted("targets", name)
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
+            yield Conflict(key, "a target's name is made of a-z, 0-9, - and _", name)
+        elif name in CHANNELS:
+            yield Conflict(key, "is there without being declared", name, hint="take another name")
+        for given in sorted(target.model_fields_set & OF_KIND.keys()):
+            if target.kind not in OF_KIND[given]:
+                kinds = " and ".join(OF_KIND[given])
+                yield Conflict(f"{key}.{given}", f"only kind {kinds} takes it")
+        if target.kind in OF_KIND["url"] and sum(map(bool, (target.url, target.url_file, target.url_env))) > 1:
+            yield Conflict(key, "url, url_file and url_env exclude one another", hint="keep one")
+        if (
+            target.kind == "webhook"
+            and target.url
+            and not target.url.get_secret_value().startswith(("http://", "https://"))
+        ):
+            yield Conflict(f"{key}.url", "expected an address", hint='like "https://example.org/hooks/agentd"')
+        if (
+            target.kind == "mail"
+            and target.url
+            and not target.url.get_secret_value().startswith(("mailto://", "mailtos://"))
+        ):
+            hint = 'like "mailtos://USER:PASSWORD@example.org?to=ada@example.org"'
+            yield Conflict(f"{key}.url", "expected the address of a mailbox", hint=hint)
+
+
+def _digests_go_somewhere(config: Config) -> Iterator[Conflict]:
+    for index, name in enumerate(config.digest.to):
+        if name not in config.target_names or name == "file":
+            hint = did_you_mean(name, config.target_names) or f"add [targets.{name}]"
+            yield Conflict(f"digest.to[{index}]", "no such target, or one that takes a path", name, hint)
+
+
+def _sound_servers(config: Config) -> Iterator[Conflict]:
+    for name, server in config.mcp.items():
+        key = dotted("mcp", name)
+        if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,29}", name):
+            yield Conflict(key, "a server's name is made of a-z, 0-9 and -, at most 30 of them", name)
+        if bool(server.command) == bool(server.url):
+            yield Conflict(key, "needs either a command or a url", hint='like command = ["uvx", "mcp-server-time"]')
+        if server.command and (server.api_key_file or server.api_key_env):
+            yield Conflict(key, "a key is sent only to a url", hint="pass_env gives a command a variable of agentd's")
+
+
+def _search_complete(config: Config) -> Iterator[Conflict]:
+    search = config.search
+    if search.kind == "searxng" and search.base_url is None:
+        yield Conflict("search.base_url", "is missing", hint='like "http://127.0.0.1:8888"')
+    if search.kind == "tavily" and not (search.api_key_file or search.api_key_env):
+        yield Conflict("search.api_key_file", "is missing", hint="tavily needs a key: api_key_file or api_key_env")
+
+
+def _only_signed_from_afar(config: Config) -> Iterator[Conflict]:
+    if config.listen.hooks and not config.hooks.secret_file:
+        hint = "set hooks.secret_file"
+        yield Conflict("listen.hooks", "anybody on the network could start runs: webhooks must be signed", hint=hint)
+
+
+def _alerts_go_somewhere(config: Config) -> Iterator[Conflict]:
+    for index, name in enumerate(config.incidents.to):
+        if name not in config.target_names:
+            hint = did_you_mean(name, config.target_names) or f"add [targets.{name}]"
+            yield Conflict(f"incidents.to[{index}]", "no such target", name, hint)
+        elif name == "file" or (name in config.targets and config.targets[name].kind == "file"):
+            yield Conflict(f"incidents.to[{index}]", "a file calls nobody", name, hint="the log has every alert anyway")
+
+
+def _options_of_others(config: Config) -> Iterator[Conflict]:
+    for name, provider in config.providers.items():
+        if provider.options and provider.kind in KINDS:
+            problem = "is for kinds that are not ours"
+            yield Conflict(dotted("providers", name, "options"), problem, hint="see the keys of this one")
+
+
+def _embedder_complete(config: Config) -> Iterator[Conflict]:
+    memory = config.memory
+    needs = {"openai_compatible": ("model", "base_url"), "onnx": ("model_file",)}.get(memory.embedder, ())
+    for key in needs:
+        if getattr(memory, key) is None:
+            yield Conflict(dotted("memory", key), f"is missing; embedder {memory.embedder} needs it")
+
+
+RULES = (
+    Rule(("provider", "providers.*", "ask.provider", "ask.fallback"), _known_provider),
+    Rule(("providers.*",), _sound_names),
+    Rule(("providers.*.kind", "providers.*.model"), _model_where_needed),
+    Rule(("providers.*.kind", "providers.*.base_url"), _address_where_needed),
+    Rule(("providers.*.kind", "providers.*.api", "providers.*.region", "providers.*.replies"), _keys_of_one_kind),
+    Rule(("targets.*",), _sound_targets),
+    Rule(("digest.to", "targets.*"), _digests_go_somewhere),
+    Rule(("listen.hooks", "hooks.secret_file"), _only_signed_from_afar),
+    Rule(("mcp.*",), _sound_servers),
+    Rule(("search.kind", "search.base_url"), _search_complete),
+    Rule(("incidents.to", "targets.*"), _alerts_go_somewhere),
+    Rule(("providers.*.kind", "providers.*.options"), _options_of_others),
+    Rule(("store.url", "store.url_file", "store.url_env"), _one_database),
+    Rule(("executor.kind", "store.url"), _shared_database),
+    Rule(("memory.embedder", "memory.model", "memory.base_url", "memory.model_file"), _embedder_complete),
+)

@@ -1,0 +1,534 @@
+"""The tables of config.toml, one model for each."""
+
+from __future__ import annotations
+
+import grp
+import pwd
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+from zoneinfo import ZoneInfo, available_timezones
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+
+from daemon.definitions.config.secret_files import key_in, refuse_if_open
+from daemon.definitions.values import Duration, Items, JsonTable, SomeDuration, Table, Wrong
+from daemon.definitions.words import did_you_mean
+from daemon.errors import ConfigError, Fault
+
+# Beside config.toml, and put into every prompt.
+IDENTITY_FILES = ("USER.md", "SOUL.md", "AGENT.md")
+
+
+KINDS = ("openai", "claude", "minimax", "open_source", "offline", "scripted")
+
+
+# The group of entry points by which a package brings a kind of its own.
+KINDS_OF_OTHERS = "agentd.providers"
+
+
+NEED_MODEL = ("openai", "claude", "minimax", "open_source")
+
+
+_NEED_KEY = ("openai", "claude", "minimax")
+
+
+# What the tool `config` may write where the policy names it: how agentd speaks, when it reports and how hard it works,
+# never what it may do, spend or reach.
+_SETTABLE = (
+    *("provider", "timezone", "agent.name", "agent.user_name", "agent.persona", "agent.language"),
+    *("ask.provider", "ask.model", "ask.skills", "ask.auto_route", "ask.timeout", "ask.max_iterations"),
+    *("daemon.grace", "daemon.max_concurrent", "digest.every", "digest.at", "digest.day"),
+    *("incidents.remind", "incidents.cool_down", "log.level", "memory.summarise"),
+    *(f"providers.*.{key}" for key in ("model", "timeout", "stall", "max_concurrency", "temperature", "max_tokens")),
+)
+
+
+def is_settable(key: str) -> bool:
+    """Tell whether an agent may write this key at all, if the policy names it."""
+    return any(len(key.split(".")) == len(each.split(".")) and fnmatchcase(key, each) for each in _SETTABLE)
+
+
+# What people usually call the variable: named in a hint, never read unless api_key_env says so.
+_USUAL_VARIABLE = {"openai": "OPENAI_API_KEY", "claude": "ANTHROPIC_API_KEY", "minimax": "MINIMAX_API_KEY"}
+
+
+def known_zone(name: Any) -> Any:
+    """Return the name of a time zone, if there is such a zone."""
+    if not isinstance(name, str):
+        return name
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError; ValueError and OSError: "../x", "Europe"
+        pass
+    except KeyError:
+        pass
+    else:
+        return name
+    zones = available_timezones()
+    last = {zone.rpartition("/")[2]: zone for zone in sorted(zones)}
+    hint = did_you_mean(name, zones) if "/" in name else did_you_mean(name, last)
+    for city, zone in last.items():
+        hint = hint.replace(f'"{city}"', f'"{zone}"')
+    raise Wrong("unknown time zone", hint=hint if len(hint) < 100 else 'zones look like "Europe/Berlin"')
+
+
+def _known_kind(value: Any) -> Any:
+    """Return the name of a kind of providers: ours, that of an installed package, or a class as `module:Class`."""
+    if not isinstance(value, str) or value in KINDS or re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+        return value
+    from importlib.metadata import entry_points  # reads a folder per installed package: only where it is asked for
+
+    others = entry_points(group=KINDS_OF_OTHERS).names
+    if value in others:
+        return value
+    *most, last = (f'"{kind}"' for kind in (*KINDS, *sorted(others)))
+    raise Wrong(f"expected {', '.join(most)} or {last}", hint=did_you_mean(value, (*KINDS, *others)))
+
+
+def _address(value: str) -> str:
+    if not re.match(r"https?://[^\s/]+", value):
+        raise Wrong('expected an address, like "http://127.0.0.1:11434/v1"')
+    return value
+
+
+Zone: TypeAlias = Annotated[str, BeforeValidator(known_zone)]
+
+
+Name = Annotated[str, Field(min_length=1)]
+
+
+class AgentConfig(Table):
+    """Who the agent is."""
+
+    name: Name = "agentd"
+    """What the agent calls itself."""
+    user_name: str = ""
+    """Whom it works for."""
+    persona: str = ""
+    """How it should sound, in a sentence or two."""
+    language: Literal["en", "zh"] = "en"
+    """The language of its prompts and reports."""
+
+
+Dollars = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+
+
+class PriceConfig(Table):
+    """What a model costs, in US dollars per million tokens."""
+
+    input: Dollars
+    """What is sent."""
+    output: Dollars
+    """What is answered, thinking included."""
+    cache_read: Dollars | None = None
+    """What the vendor finds in its cache; by default as any input."""
+    cache_write: Dollars | None = None
+    """What it puts there; likewise."""
+
+
+class BudgetConfig(Table):
+    """What all runs together may use; looked at before each call."""
+
+    day: Dollars | None = None
+    """US dollars in a day, in the zone of `timezone`."""
+    month: Dollars | None = None
+    """US dollars in a month."""
+    day_tokens: int | None = Field(default=None, ge=1)
+    """Tokens in a day, input and output together."""
+    month_tokens: int | None = Field(default=None, ge=1)
+    """Tokens in a month."""
+
+
+class ProviderConfig(Table):
+    """One model and the way to it."""
+
+    kind: Annotated[str, BeforeValidator(_known_kind)]
+    """Which family of providers: openai, claude, minimax, open_source, offline, scripted, one that a package brings
+    (entry point `agentd.providers`), or a class of yours as "module:Class"."""
+    model: Name | None = None
+    """The model's name, as its vendor writes it."""
+    base_url: Annotated[str, AfterValidator(_address)] | None = None
+    """Another server that speaks the same language."""
+    api: Literal["responses", "chat"] | None = None
+    """Kind openai: which of its two interfaces; by default Responses on its vendor's own host, else Chat."""
+    region: Literal["cn", "intl"] | None = None
+    """Kind minimax: which of its two sites holds the account."""
+    api_key: SecretStr | None = Field(default=None, min_length=1)
+    """The key itself, if this file is yours alone (0600)."""
+    api_key_file: Name | None = None
+    """A file that holds the key (yours, 0600)."""
+    api_key_env: Name | None = None
+    """An environment variable that holds the key."""
+    timeout: SomeDuration = timedelta(minutes=5)
+    """How long one answer may take; one that is streamed: until it begins."""
+    stall: SomeDuration = timedelta(minutes=1)
+    """How long a streamed answer may stand still."""
+    max_concurrency: int | None = Field(default=None, ge=1)
+    """How many runs and requests at a time; no limit by default."""
+    capabilities: JsonTable = Field(default_factory=dict)
+    """Corrections to what we know of the model."""
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    """Sent only where the model takes it."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """The longest answer, in tokens."""
+    max_answer_mb: int = Field(default=16, ge=1, le=1000)
+    """Megabytes that are read of one answer, unpacked (of a stream four times as many); a larger one fails for good."""
+    price: PriceConfig | None = None
+    """What the model costs, where that is not known or you pay another price; 0 for one of your own."""
+    replies: Items[str | JsonTable] = ()
+    """Kind scripted: what it answers, in order."""
+    options: JsonTable = Field(default_factory=dict)
+    """A kind that is not ours: what else its class takes."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return what `create_provider` takes of this table; kind and key go their own ways."""
+        ours = {"kind", "api_key", "api_key_file", "api_key_env", "price"}
+        taken = self.model_dump(exclude=ours, exclude_defaults=True)
+        return {**taken, "timeout": self.timeout.total_seconds(), "stall": self.stall.total_seconds()}
+
+    def secret(
+        self, name: str, *, env: Mapping[str, str], folder: Path = Path(), file: str = "config.toml"
+    ) -> SecretStr | None:
+        """Return the key of the provider called `name`, None if it needs none; ConfigError if it is missing.
+
+        The strongest place first: systemd's credential, a file of its own, a variable, the config file.
+        """
+        key = f"providers.{name}"
+        if (credentials := env.get("CREDENTIALS_DIRECTORY")) and (path := Path(credentials) / name).is_file():
+            return key_in(path, file, key)
+        if self.api_key_file:
+            path = folder / Path(self.api_key_file).expanduser()
+            refuse_if_open(path, file, f"{key}.api_key_file")
+            return key_in(path, file, f"{key}.api_key_file")
+        if self.api_key_env and (value := env.get(self.api_key_env, "").strip()):
+            return SecretStr(value)
+        if self.api_key is not None:
+            return self.api_key
+        if self.api_key_env:
+            shown = self.api_key_env if re.fullmatch(r"[A-Z][A-Z0-9_]*", self.api_key_env) else "it names"
+            problem, hint = f"the environment variable {shown} is not set", "export it where agentd starts"
+            raise ConfigError(Fault(file=file, key=f"{key}.api_key_env", found="", problem=problem, hint=hint))
+        if self.kind not in _NEED_KEY or self.base_url:
+            return None
+        usual = _USUAL_VARIABLE[self.kind]
+        hint = 'add api_key_file = "…" (a file of yours with mode 0600)'
+        hint += f', or api_key_env = "{usual}"' + (" (it is set)" if env.get(usual) else "")
+        hint += f", or with systemd LoadCredential={name}:…"
+        raise ConfigError(Fault(file=file, key=key, found="", problem="has no API key", hint=hint))
+
+
+CHANNELS = ("file", "log", "desktop")
+
+
+OF_KIND = {
+    "url": ("mail", "apprise", "webhook", "ping"),
+    "url_file": ("mail", "apprise", "webhook", "ping"),
+    "url_env": ("mail", "apprise", "webhook", "ping"),
+    "secret_file": ("webhook",),
+    "secret_env": ("webhook",),
+    "limit": ("webhook",),
+    "timeout": ("webhook",),
+    "path": ("file",),
+}
+
+
+class TargetConfig(Table):
+    """One place that reports go to by its name: `to = "mail"` in a routine."""
+
+    kind: Literal["mail", "apprise", "webhook", "ping", "desktop", "file", "log"]
+    """How it is reached."""
+    url: SecretStr | None = Field(default=None, min_length=1)
+    """Kinds mail, apprise, webhook, ping: its address; of mail and apprise only if this file is yours alone (0600)."""
+    url_file: Name | None = None
+    """A file that holds the address (yours, 0600)."""
+    url_env: Name | None = None
+    """An environment variable that holds the address."""
+    secret_file: Name | None = None
+    """Kind webhook: a file (yours, 0600) with the secret that signs, as whsec_… of Standard Webhooks."""
+    secret_env: Name | None = None
+    """Kind webhook: an environment variable that holds that secret."""
+    path: Name | None = None
+    """Kind file: where, for routines that name no path of their own."""
+    limit: int | None = Field(default=None, ge=1000)
+    """Kind webhook: how many bytes one message may have; a longer report comes in parts."""
+    timeout: SomeDuration = timedelta(seconds=30)
+    """Kind webhook: how long it may take to answer."""
+
+
+class DigestConfig(Table):
+    """What happened, in a line, by day or by week."""
+
+    every: Literal["day", "week"] | None = None
+    """How often; by default never."""
+    at: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] = "08:00"
+    """When, in the zone of `timezone`."""
+    day: Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"] = "mon"
+    """On which day, if by week."""
+    to: Items[Name] = ("log",)
+    """Targets that get it."""
+
+
+class IncidentsConfig(Table):
+    """How often people hear of the same trouble."""
+
+    remind: SomeDuration = timedelta(hours=24)
+    """How long after an alert the next one of the same cause may come, while it lasts and nobody said `ack`."""
+    cool_down: SomeDuration = timedelta(hours=1)
+    """A failure so soon after its recovery is the same incident: no new alert, no second word of recovery."""
+    to: Items[Name] = ()
+    """Targets, in order, for alerts of routines that name none, and instead of a target that takes nothing. All of them
+    are told of each run that waits for an approval, beside the routine's own."""
+
+
+class DaemonConfig(Table):
+    """How the daemon lives."""
+
+    grace: SomeDuration = timedelta(seconds=20)
+    """How long runs may go on after SIGTERM before they are suspended, to be resumed at the next start."""
+    max_concurrent: int = Field(default=4, ge=1)
+    """How many runs at a time; the others wait. Runs that ask no model have as many places of their own."""
+
+
+def _user(value: Any) -> Any:
+    """Return the uid of a user who is named, or given as a number."""
+    if isinstance(value, str):
+        try:
+            return int(value) if value.isdecimal() else pwd.getpwnam(value).pw_uid
+        except KeyError:
+            raise Wrong("there is no such user") from None
+    return value
+
+
+def _group(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            return int(value) if value.isdecimal() else grp.getgrnam(value).gr_gid
+        except KeyError:
+            raise Wrong("there is no such group", hint=f"groupadd --system {value}") from None
+    return value
+
+
+User: TypeAlias = Annotated[int, BeforeValidator(_user), Field(ge=0)]
+
+
+Group: TypeAlias = Annotated[int, BeforeValidator(_group), Field(ge=0)]
+
+
+class McpConfig(Table):
+    """One MCP server, whose tools are called `NAME__tool`: a command that is started, or an address."""
+
+    command: Items[Name] = ()
+    """The program and its words; it runs with your rights, with PATH and HOME and what is given here."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """More of its environment."""
+    pass_env: Items[Name] = ()
+    """Variables of agentd's own environment that it gets too, such as a key."""
+    cwd: Name | None = None
+    """The folder it runs in; by default that of agentd."""
+    url: Annotated[str, AfterValidator(_address)] | None = None
+    """Where it answers by streamable HTTP."""
+    api_key_file: Name | None = None
+    """With `url`: a file (yours, 0600) with the token that is sent along."""
+    api_key_env: Name | None = None
+    """Likewise an environment variable."""
+    timeout: SomeDuration = timedelta(minutes=1)
+    """For one call."""
+    machines: Items[Name] = ()
+    """With workers: the hosts that have it, as globs; only they live runs of routines that name its tools."""
+
+
+class ToolsConfig(Table):
+    """Tools of your own: Python functions, which run inside agentd with all its rights."""
+
+    files: Items[Name] = ()
+    """Files of the folder `tools` beside this file; the public functions of each are tools."""
+    packages: Items[Name] = ()
+    """Entry points of the group agentd.tools, by name, of packages that are installed."""
+    machines: dict[str, Items[Name]] = Field(default_factory=dict)
+    """With workers: hosts that have what a file or package needs, as globs; only they live runs that name its tools."""
+
+
+class SearchConfig(Table):
+    """What the tool web_search asks."""
+
+    kind: Literal["tavily", "searxng"] | None = None
+    """Tavily, or a SearXNG of your own; without it there is no such tool."""
+    base_url: Annotated[str, AfterValidator(_address)] | None = None
+    """Kind searxng: where it answers; it has to have the format json enabled."""
+    api_key_file: Name | None = None
+    """Kind tavily: a file (yours, 0600) with the key."""
+    api_key_env: Name | None = None
+    """Likewise an environment variable."""
+
+
+class AskConfig(Table):
+    """What answers `agentctl ask`."""
+
+    provider: Name | None = None
+    """A [providers.NAME]; by default the one named at the top."""
+    model: Name | None = None
+    """Another model of that provider."""
+    fallback: Items[Name] = ()
+    """Providers to go on with when the first one fails."""
+    tools: Items[Name] = (
+        "sysinfo",
+        "self_info",
+        "file_read",
+        "file_list",
+        "git",
+        "memory_recall",
+        "memory_expand",
+        "skill",
+        "shell",
+    )
+    """What it may look with; the policy judges each call."""
+    skills: bool = True
+    """Let the model say first which skills a message needs, where there are any."""
+    auto_route: bool = True
+    """Ask the model whether a message belongs to a run under way."""
+    timeout: SomeDuration = timedelta(minutes=10)
+    """Active time of one answer."""
+    max_iterations: Annotated[int, Field(ge=1)] = 10
+    """Model calls for one answer."""
+    tokens: int | None = Field(default=None, ge=1)
+    """What one answer may use, input and output together."""
+    usd: Dollars | None = None
+    """Likewise in US dollars."""
+
+
+class ControlConfig(Table):
+    """Who besides its own user and root may speak to the daemon."""
+
+    group: Group | None = None
+    """Whose members reach the control socket: it becomes 0660 and its folder 0710. Takes a restart."""
+    operators: Items[User] = ()
+    """Users who may do everything with agentctl that its owner may."""
+    readers: Items[User] = ()
+    """Users who may look and change nothing."""
+
+
+class ListenConfig(Table):
+    """What may be reached over the network. Control never is. Takes a restart."""
+
+    address: Annotated[str, Field(pattern=r"^(\[[0-9A-Fa-f:]+\]|[0-9.]+):\d{1,5}$")] | None = None
+    """Where to listen, such as "127.0.0.1:9464"; by default nowhere."""
+    metrics: bool = True
+    """Answer /metrics there, for Prometheus."""
+    hooks: bool = False
+    """Take webhooks there, at /v1/hooks/NAME; only signed ones, so [hooks] secret_file must be set."""
+
+
+class HooksConfig(Table):
+    """How webhooks prove who sent them, and who may bring them."""
+
+    group: Group | None = None
+    """Whose members reach the webhook socket, such as that of a web server. Takes a restart."""
+
+    secret_file: Name | None = None
+    """A file (yours, 0600) with the secret shared with the senders, as whsec_… of Standard Webhooks; then every request
+    must be signed."""
+
+
+class LogConfig(Table):
+    """What is written down of the daemon's doings."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """From which level on."""
+    max_mb: int = Field(default=10, ge=1)
+    """At how many megabytes the file is set aside and a new one begun."""
+    keep: int = Field(default=5, ge=1)
+    """How many of those set aside stay."""
+
+
+class OtelConfig(Table):
+    """Traces of runs for OpenTelemetry, over HTTP; needs the extra otel."""
+
+    endpoint: Annotated[str, Field(pattern=r"^https?://.+")] | None = None
+    """Where they go, like "http://127.0.0.1:4318"; by default where $OTEL_EXPORTER_OTLP_ENDPOINT says, else nowhere."""
+    content: bool = False
+    """Whether prompts, answers, arguments and results go along."""
+
+
+def postgres_address(value: Any) -> Any:
+    if isinstance(value, str) and not re.match(r"postgres(ql)?://\S", value):
+        raise Wrong('expected the address of a PostgreSQL database, like "postgresql://agentd@db.example/agentd"')
+    return value
+
+
+class StoreConfig(Table):
+    """Where the journal and memory are: by default in agentd.db in the state folder. Takes a restart."""
+
+    url: Annotated[SecretStr, BeforeValidator(postgres_address)] | None = None
+    """A PostgreSQL database (13 or later), which several daemons may share; as libpq reads it. With a password in it
+    only if this file is yours alone (0600); libpq finds one in ~/.pgpass and PGPASSWORD too."""
+    url_file: Name | None = None
+    """A file that holds the URL (yours, 0600)."""
+    url_env: Name | None = None
+    """An environment variable that holds the URL."""
+    wait: Duration = timedelta(seconds=15)
+    """How long a start waits for a server that is away; then it ends with exit code 75, and a service manager starts
+    agentd again."""
+
+
+class ExecutorConfig(Table):
+    """Who lives the runs, where daemons share a database. Takes a restart."""
+
+    kind: Literal["local", "procrastinate"] = "local"
+    """local: whoever starts a run lives it; procrastinate: any daemon or worker (`agentd worker`) on the database that
+    `[store]` names."""
+    here: bool = True
+    """Whether this daemon lives runs itself; false: it leaves them to others."""
+    lease: SomeDuration = timedelta(seconds=60)
+    """After how long a process that is not heard of is taken for dead, and its runs are taken over."""
+
+
+class KeepConfig(Table):
+    """How long history stays; the last ten runs of a routine stay whatever their age."""
+
+    steps: SomeDuration | None = timedelta(days=180)
+    """How long what runs asked, did and were told stays in full."""
+    runs: SomeDuration | None = None
+    """How long runs stay at all, with their reports and deliveries; by default for ever."""
+    reports: SomeDuration | None = None
+    """How long report files of the workspace stay whose path has {slot} or {run}; by default for ever."""
+    max_mb: int | None = Field(default=None, ge=50)
+    """How big the database may grow: beyond that the oldest go first, whatever their age."""
+
+
+class MemoryConfig(Table):
+    """What is remembered of runs, for how long, and what helps to find it again."""
+
+    keep_tools: SomeDuration = timedelta(days=90)
+    """How long calls and outputs of tools stay whole; then their beginnings stay (the journal has the rest)."""
+    keep_reasoning: SomeDuration = timedelta(days=30)
+    """Likewise for what a model thought."""
+    keep_runs: SomeDuration | None = None
+    """How long archived runs stay at all; by default for ever."""
+    keep_daily: SomeDuration | None = None
+    """How long items of the category daily stay after their last change; by default for ever. Pinned ones stay."""
+    keep_conversation: SomeDuration | None = None
+    """Likewise for items of the category conversation: one line per archived run."""
+    summarise: bool = False
+    """Ask the routine's model, once per archived run, for a summary and the facts in it; costs tokens of its budget."""
+    mirror: bool = False
+    """Keep MEMORY.md in the workspace: pinned and core items, to be read and edited. Takes a restart."""
+    embedder: Literal["none", "openai_compatible", "onnx"] = "none"
+    """What finds texts by their meaning besides their words. Takes a restart, like the keys below."""
+    model: Name | None = None
+    """Embedder openai_compatible: the model's name."""
+    base_url: Annotated[str, AfterValidator(_address)] | None = None
+    """Embedder openai_compatible: the server's address."""
+    model_file: Name | None = None
+    """Embedder onnx: the model, a file of yours, relative to this one."""
+    tokenizer_file: Name | None = None
+    """Embedder onnx: its tokenizer; by default tokenizer.json beside the model."""
+    api_key: SecretStr | None = Field(default=None, min_length=1)
+    """Embedder openai_compatible: the key itself, if this file is yours alone (0600)."""
+    api_key_file: Name | None = None
+    """A file that holds the key (yours, 0600)."""
+    api_key_env: Name | None = None
+    """An environment variable that holds the key."""

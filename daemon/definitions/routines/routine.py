@@ -1,0 +1,372 @@
+"""What a routine file may say: one model per table, a line of help per key."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import (
+    AwareDatetime,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+
+from daemon.definitions import cron as crontab
+from daemon.definitions.config.tables import Dollars, Name, Zone
+from daemon.definitions.values import (
+    Duration,
+    Items,
+    JsonTable,
+    SomeDuration,
+    Table,
+    Wrong,
+    at_least,
+    format_duration,
+    parse_duration,
+)
+from daemon.system import patterns
+
+_HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-4]):([0-5]\d)")
+
+
+@lru_cache(maxsize=4096)  # thousands of routines share a few schedules
+def _judged(read: Callable[[str], object], text: str) -> Wrong | None:
+    try:
+        read(text)
+    except crontab.CronError as error:
+        return Wrong(f"{error.place} {error.found!r}: {error.problem}", hint=error.hint)
+    return None
+
+
+def _readable_by(read: Callable[[str], object]) -> BeforeValidator:
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and (wrong := _judged(read, value)):
+            raise wrong
+        return value
+
+    return BeforeValidator(check)
+
+
+def _catch_up(value: Any) -> Any:
+    if isinstance(value, str) and value not in ("once", "none"):
+        try:
+            return parse_duration(value)
+        except Wrong:
+            raise Wrong('expected "once", "none" or a duration such as "6h"') from None
+    return value
+
+
+def _catch_up_text(value: str | timedelta) -> str:
+    return value if isinstance(value, str) else format_duration(value)
+
+
+CatchUp: TypeAlias = Annotated[
+    Literal["once", "none"] | timedelta, BeforeValidator(_catch_up), PlainSerializer(_catch_up_text)
+]
+
+
+def _active_hours(value: Any) -> Any:
+    if isinstance(value, str):
+        match = _HOURS.fullmatch(value)
+        if not match or value[6:] > "24:00":
+            raise Wrong('expected hours like "08:00-22:00"', hint='over midnight: "22:00-06:00"')
+        if match[1] + match[2] == match[3] + match[4]:
+            raise Wrong("begins and ends at the same time", hint='the whole day is "00:00-24:00"')
+    return value
+
+
+def _glob(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            patterns.parse(value)
+        except patterns.PatternError as error:
+            raise Wrong(error.problem, hint=error.hint) from None
+    return value
+
+
+def _picture(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith(("/", "~/")):
+        _glob(value.lstrip("~").lstrip("/"))
+        return value
+    return value if value == "{path}" else _glob(value)
+
+
+Picture = Annotated[str, BeforeValidator(_picture)]
+Count = Annotated[int, Field(ge=1)]
+Glob = Annotated[str, BeforeValidator(_glob)]
+
+
+class Trigger(Table):
+    """What starts it: one of `cron`, `every`, `at`, `watch`, `webhook`, `after`; `on_start` may join any."""
+
+    cron: Annotated[str, _readable_by(crontab.parse)] | None = None
+    """Five fields of crontab(5), or @daily and its like."""
+    every: Annotated[Duration, at_least("1s")] | None = None
+    """At fixed distances, counted from the Unix epoch."""
+    at: AwareDatetime | None = None
+    """Once."""
+    watch: Items[Glob] = ()
+    """When files of the workspace, such as "inbox/*.csv", land or change; one run for all that come together."""
+    settle: Annotated[Duration, at_least("0.1s")] = timedelta(seconds=2)
+    """Of `watch`: how long files must have been left alone."""
+    webhook: bool = False
+    """By a POST to /v1/hooks/NAME on the webhook socket; its JSON body is the run's input."""
+    after: Items[Name] = ()
+    """When a run of one of these routines has ended."""
+    on: Literal["succeeded", "failed", "ended"] = "succeeded"
+    """Of `after`: how it must have ended; failed: timed out and interrupted too; ended: in any way but skipped."""
+    on_start: bool = False
+    """When the daemon starts, at most once an hour."""
+    timezone: Zone | None = None
+    """The zone of cron and active_hours; by default that of config.toml, else the host's."""
+    catch_up: CatchUp = "once"
+    """once: the latest missed slot if late by at most half its period; none; or how late it may be."""
+    spread: Duration = timedelta(0)
+    """Delay the start by up to so much, always the same for one name; the slot stays."""
+    active_hours: Annotated[str, BeforeValidator(_active_hours)] | None = None
+    """Skip slots outside of these hours."""
+    active_days: Annotated[str, _readable_by(crontab.weekdays)] | None = None
+    """Skip slots on other days than these, such as "mon-fri" or "sat,sun"."""
+    machines: Items[Name] = ()
+    """Start only on hosts whose names fit one of these, such as "box-*"; by default on any."""
+
+    @property
+    def is_automatic(self) -> bool:
+        """Something besides a person starts it: a schedule or an event."""
+        scheduled = self.cron is not None or self.every is not None or self.at is not None
+        return bool(scheduled or self.on_start or self.watch or self.after or self.webhook)
+
+    @property
+    def event_words(self) -> str:
+        """In English, which event starts it; empty if none does."""
+        if self.watch:
+            return f"when a file lands in {_either(self.watch)}"
+        if self.after:
+            return f"after {_either(self.after)} {self.on}"
+        return "by webhook" if self.webhook else ""
+
+
+def _either(words: Iterable[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+class Retry(Table):
+    """How often to try again what is transient."""
+
+    attempts: Count = 3
+    """How many attempts in all."""
+    backoff: SomeDuration = timedelta(seconds=30)
+    """The wait before the second attempt is at most so long, by chance; it doubles with each one."""
+    max: SomeDuration = timedelta(minutes=10)
+    """The longest wait."""
+    pause_after: Annotated[int, Field(ge=0, le=1000)] = 10
+    """After so many failed runs in a row the routine is paused until `agentctl resume`; 0: never."""
+
+
+class Budget(Table):
+    """What may be used; looked at before each call."""
+
+    tokens: Count | None = None
+    """Of one run and those it begins, input and output together; set aside before each call."""
+    usd: Dollars | None = None
+    """Of one run, in US dollars."""
+    day: Dollars | None = None
+    """Of all runs of this routine in a day, in US dollars."""
+    month: Dollars | None = None
+    """Likewise in a month."""
+
+
+class RunSpec(Table):
+    """What to do."""
+
+    mode: Literal["collect-then-summarise", "agent"] = "collect-then-summarise"
+    """Gather and ask the model once, without tools; or let an agent work with tools."""
+    prompt: str = ""
+    """The task, in words."""
+    provider: Name | None = None
+    """A [providers.NAME] of config.toml; by default the one named there."""
+    model: Name | None = None
+    """Another model of that provider."""
+    fallback: Items[Name] = ()
+    """Providers to go on with when the first one fails."""
+    on_rate_limit: Literal["wait", "fallback"] = "wait"
+    """When a provider is busy: ask it again first, after the pause that it names; or the next one at once."""
+    memory: Literal["none", "recall", "recall+store"] = "recall"
+    """Whether the run is told what is remembered, and remembered itself."""
+    timeout: SomeDuration = timedelta(minutes=10)
+    """Active time; suspended, down and waiting do not count."""
+    overlap: Literal["skip", "queue_one", "cancel_previous"] = "skip"
+    """What to do with a slot while an earlier run is under way."""
+    silent_token: Name | None = None
+    """An answer of exactly these words is not delivered."""
+    tools: Items[Name] = ()
+    """Mode agent: the tools offered, by name or pattern (`time__*`); the policy judges each call."""
+    skills: Literal["auto"] | Items[Name] = ()
+    """Mode agent: the skills whose guides it is given; "auto": the model says first which ones it needs."""
+    rehearse_first: bool = False
+    """Hold it back until a rehearsal of it was approved (`agentctl rehearse`); an edit of what it does asks again."""
+    required_tools: Items[Name] = ()
+    """Tools without which the run is no success: denied or failed = failed."""
+    max_iterations: Count = 10
+    """Model calls in one run."""
+    max_tool_calls: Count = 40
+    """Tool calls in one run."""
+    tool_retries: Annotated[int, Field(ge=0, le=10)] = 3
+    """How often a call is tried again that failed for a passing reason; only one whose repetition does no harm."""
+    tool_retry_delay: Duration = timedelta(seconds=1)
+    """How long to wait before that."""
+    media: Items[Picture] = ()
+    """Pictures that the model is shown: globs like "plots/*.png", in the workspace or absolute in what the policy lets
+    it read; "{path}": the files that landed (`watch`). Those that cannot be shown are named in the run."""
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    """Sent only where the model takes it."""
+    max_tokens: Count | None = None
+    """The longest answer, in tokens; one that is cut is asked for once more with four times that, if the model can."""
+    retry: Retry = Retry()
+    budget: Budget = Budget()
+    sections: dict[str, str] = Field(default_factory=dict)
+    """More sections of the prompt, in this order."""
+
+
+class Gather(Table):
+    """One fact collected before the model is asked."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
+    """What the fact is called in the prompt and in [gate]."""
+    tool: Name
+    """The tool that collects it."""
+    args: JsonTable = Field(default_factory=dict)
+    """Its arguments. With `watch`, "{path}" stands for a file that landed: the step is taken once for each."""
+    required: bool = True
+    """Whether the run is no success without it."""
+
+
+class Gate(Table):
+    """When not to ask the model at all."""
+
+    changed: Items[Name] = ()
+    """Go on only if one of these facts (`host`, `host.disks`) differs from the last successful run."""
+    idle: SomeDuration | None = None
+    """Go on only if no operator did anything for so long."""
+    max_per_day: Count | None = None
+    """Go on at most so often a day."""
+    moments: Annotated[int, Field(ge=1, le=24)] | None = None
+    """Go on so often a day, at moments of the active hours drawn by lot; one counts once its report is delivered."""
+    command: Items[str] = ()
+    """Go on if this program (words, no shell) exits with 0; 1 closes the gate, anything else is a failure."""
+
+
+class Dedupe(Table):
+    """Report only what no earlier run has reported. The agent is given `report_items`, and the report is made of what
+    of that is new; nothing new is silence."""
+
+    key: Literal["url", "id", "title"] = "url"
+    """What tells items from one another; addresses count as the same with another fragment or utm_ parameters."""
+    keep: SomeDuration = timedelta(days=365)
+    """What no run has found for so long is forgotten, and would be new again."""
+
+
+# The context of pydantic in which a definition is written into a run's row.
+KEPT_BY_RUN = "kept by a run"
+
+End = Literal["succeeded", "failed", "timed_out", "cancelled", "interrupted", "waiting"]
+
+
+class Deliver(Table):
+    """One place the report goes to."""
+
+    to: Name
+    """`file`, `log`, `desktop`, or the name of one of config.toml's [targets]."""
+    path: Name | None = None
+    """Of `file` and targets of that kind: relative to the workspace, with {routine}, {run} and {slot:%Y-%m-%d}."""
+    on: Items[End] = ("succeeded", "failed", "timed_out", "interrupted", "waiting")
+    """At which ends. `waiting` is none: the run has to be approved, and the question goes there, but to no file."""
+
+    @model_serializer(mode="wrap")
+    def _serialize(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        """Leave a default `on` out of what a run keeps: an older worker, which knows no `waiting`, reads that too."""
+        fields: dict[str, Any] = handler(self)
+        if info.context == KEPT_BY_RUN and self.on == type(self).model_fields["on"].default:
+            fields.pop("on", None)
+        return fields
+
+
+class Origin(Table):
+    """Of a routine that an agent made with the tool `routine`: by whom. It never has more rights than its maker."""
+
+    routine: Name
+    """The routine whose run made it."""
+    run: Name
+    """That run."""
+    tainted: bool = False
+    """Whether the run had read what strangers may have written; then every run of this one begins as if it had, too."""
+
+
+class Definition(Table):
+    """What a routine file may say."""
+
+    description: str = ""
+    """One line for people."""
+    enabled: bool = True
+    """Whether its trigger counts; by hand it runs anyway."""
+    first_run: bool = False
+    """Run once as soon as the daemon sees it, if it has never run."""
+    ping: Name | None = None
+    """A target of kind ping that is told when a run starts, succeeds or fails: a dead man's switch."""
+    trigger: Trigger = Trigger()
+    run: RunSpec = RunSpec()
+    gather: Items[Gather] = ()
+    gate: Gate = Gate()
+    dedupe: Dedupe | None = None
+    deliver: Items[Deliver] = ()
+    origin: Origin | None = None
+
+
+class Routine(Definition):
+    """A definition with the name its file gives it."""
+
+    name: str
+    path: Path | None = Field(default=None, exclude=True)
+    """Where it was read; not part of what it says."""
+
+    @property
+    def under(self) -> str:
+        """The name by which the policy judges its calls: its own, or `maker/name` where an agent made it."""
+        return f"{self.origin.routine}/{self.name}" if self.origin else self.name
+
+    @property
+    def schedule_key(self) -> str:
+        """A digest of what decides when it runs: a new one means a new baseline."""
+        text = f"{self.enabled} {self.trigger.model_dump_json(exclude_none=True)}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def rehearsal_key(self) -> str:
+        """A digest of what decides what it does: a new one means that the rehearsal before tells nothing any more."""
+        # without defaults: a key that a later version knows must not undo what people have approved
+        told = self.model_dump(mode="json", include={"run", "gather", "deliver"}, exclude_defaults=True)
+        for when in ("retry", "timeout", "overlap", "rehearse_first"):
+            told.get("run", {}).pop(when, None)
+        text = json.dumps([told, list(self.gate.command)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def dump(self) -> str:
+        """Return the definition as JSON, defaults included: a run keeps what it started with."""
+        # keys stay in their order: that of the sections counts
+        return self.model_dump_json(exclude_none=True, context=KEPT_BY_RUN)
+
+    @classmethod
+    def restore(cls, text: str) -> Self:
+        """Return the routine that `dump` wrote."""
+        return cls.model_validate_json(text)

@@ -1,0 +1,254 @@
+"""What must hold between the keys of a routine, and between a routine and its surroundings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from daemon.definitions.config.tables import CHANNELS
+from daemon.definitions.reading import Conflict, Rule
+from daemon.definitions.routines.routine import Definition
+from daemon.definitions.words import did_you_mean
+from daemon.system.patterns import Patterns
+
+KINDS = ("cron", "every", "at", "watch", "webhook", "after")
+# Stands in the arguments of a gather step for the path of each file that landed.
+PATH = "{path}"
+
+
+def _one_trigger(routine: Definition) -> Iterator[Conflict]:
+    trigger = routine.trigger
+    named = [kind for kind in KINDS if getattr(trigger, kind)]
+    if len(named) > 1:
+        yield Conflict("trigger", f"{' and '.join(named)} exclude one another", hint="keep one, or make two routines")
+    elif not named and not trigger.on_start and trigger.model_fields_set:
+        hint = "add cron, every, at, watch, webhook, after or on_start; without [trigger] it runs by hand only"
+        yield Conflict("trigger", "nothing here starts the routine", hint=hint)
+
+
+def _keys_of_their_triggers(routine: Definition) -> Iterator[Conflict]:
+    trigger = routine.trigger
+    given = trigger.model_fields_set
+    if "settle" in given and not trigger.watch:
+        yield Conflict("trigger.settle", "belongs to watch, which is not there", hint='like watch = ["inbox/*.csv"]')
+    if "on" in given and not trigger.after:
+        yield Conflict("trigger.on", "belongs to after, which is not there", hint='like after = ["backup"]')
+    if trigger.watch or trigger.webhook or trigger.after:
+        for key in sorted(given & {"catch_up", "spread"}):
+            yield Conflict(
+                f"trigger.{key}", "is for cron, every and at: an event has no other moment", hint="take it out"
+            )
+
+
+def _files_are_there_to_be_gathered(routine: Definition) -> Iterator[Conflict]:
+    for index, gather in enumerate(routine.gather):
+        for key, value in gather.args.items():
+            if not isinstance(value, str) or PATH not in value:
+                continue
+            if value != PATH and routine.trigger.watch:
+                hint = f'write {key} = "{PATH}", with a tool that takes a path, such as file_read'
+                yield Conflict(f"gather[{index}].args.{key}", f"{PATH} must stand alone", value, hint)
+            elif value == PATH and not routine.trigger.watch:
+                hint = 'add watch to [trigger], like watch = ["inbox/*.csv"]'
+                yield Conflict(f"gather[{index}].args.{key}", "without watch no file lands", value, hint)
+
+
+def _pictures_that_land(routine: Definition) -> Iterator[Conflict]:
+    if PATH in routine.run.media and not routine.trigger.watch:
+        hint = 'add watch to [trigger], like watch = ["inbox/*.png"]'
+        yield Conflict("run.media", "without watch no file lands", PATH, hint)
+
+
+def _reports_start_nothing(routine: Definition) -> Iterator[Conflict]:
+    if not routine.trigger.watch:
+        return
+    patterns = Patterns(routine.trigger.watch)
+    for index, target in enumerate(routine.deliver):
+        if target.path and patterns.fits(_FIELD.sub("x", target.path)):
+            hint = "write it to another folder"
+            yield Conflict(
+                f"deliver[{index}].path", "is watched: each report would start the next run", target.path, hint
+            )
+
+
+def _nothing_to_do(routine: Definition) -> Iterator[Conflict]:
+    if not routine.run.prompt.strip() and not routine.gather:
+        yield Conflict("run.prompt", "is missing, and nothing is gathered", hint="say what to do")
+    elif routine.run.mode == "agent" and not routine.run.prompt.strip():
+        yield Conflict("run.prompt", "is missing; an agent needs its task")
+
+
+def _tools_fit_the_mode(routine: Definition) -> Iterator[Conflict]:
+    run = routine.run
+    if run.mode == "collect-then-summarise" and run.tools:
+        hint = 'set mode = "agent", or collect with [[gather]]'
+        yield Conflict("run.tools", "this mode asks the model once, without tools", run.tools, hint)
+    if run.mode == "collect-then-summarise" and run.skills:
+        found = run.skills if isinstance(run.skills, str) else list(run.skills)
+        yield Conflict("run.skills", "are for an agent", found, 'set mode = "agent"')
+    if run.mode == "agent":
+        for tool in run.required_tools:
+            if tool not in run.tools:
+                yield Conflict("run.required_tools", "is not among tools", tool, did_you_mean(tool, run.tools))
+    elif run.required_tools and not run.tools:
+        yield Conflict("run.required_tools", "this mode offers no tools", run.required_tools, 'set mode = "agent"')
+
+
+def _items_are_for_agents(routine: Definition) -> Iterator[Conflict]:
+    if routine.dedupe is not None and routine.run.mode != "agent":
+        yield Conflict("dedupe", "is for an agent, which reports items by a tool", hint='set mode = "agent" in [run]')
+    if routine.dedupe is None and "report_items" in routine.run.tools:
+        yield Conflict("run.tools", "report_items belongs to [dedupe], which is not there", hint='like key = "url"')
+
+
+def _gathered_names(routine: Definition) -> Iterator[Conflict]:
+    seen: set[str] = set()
+    for index, gather in enumerate(routine.gather):
+        if gather.name in seen:
+            yield Conflict(f"gather[{index}].name", "an earlier [[gather]] has this name", gather.name)
+        seen.add(gather.name)
+
+
+def _gate_knows_its_facts(routine: Definition) -> Iterator[Conflict]:
+    if not routine.gate.changed:
+        return
+    names = {gather.name for gather in routine.gather}
+    for index, fact in enumerate(routine.gate.changed):
+        if (name := fact.partition(".")[0]) not in names:
+            hint = did_you_mean(name, names) or "add the [[gather]] it compares"
+            yield Conflict(f"gate.changed[{index}]", "no [[gather]] has this name", fact, hint)
+
+
+def _moments_that_can_be_told(routine: Definition) -> Iterator[Conflict]:
+    if routine.gate.moments is None:
+        return
+    if routine.trigger.cron is None and routine.trigger.every is None:
+        hint = 'add cron or every to [trigger], such as every = "30m"'
+        yield Conflict("gate.moments", "are drawn from the slots of a schedule, and there is none", hint=hint)
+    if not routine.deliver:
+        yield Conflict("gate.moments", "count what was delivered, and nothing is", hint="add a [[deliver]]")
+
+
+def _gate_names_a_program(routine: Definition) -> Iterator[Conflict]:
+    if routine.gate.command and not routine.gate.command[0].strip():
+        hint = 'like command = ["test", "-s", "inbox/todo"]'
+        yield Conflict("gate.command[0]", "names no program", routine.gate.command[0], hint)
+
+
+_FIELD = re.compile(r"\{([^{}]*)\}")
+
+
+def _deliveries(routine: Definition) -> Iterator[Conflict]:
+    for index, target in enumerate(routine.deliver):
+        key = f"deliver[{index}]"
+        if target.to in ("log", "desktop") and target.path is not None:
+            yield Conflict(f"{key}.path", f'"{target.to}" takes no path', target.path)
+        elif target.to == "file" and target.path is None:
+            hint = 'like path = "reports/{routine}/{slot:%Y-%m-%d}.md"'
+            yield Conflict(f"{key}.path", "is missing", hint=hint)
+        elif target.path is not None and (fault := _path_fault(target.path)):
+            yield Conflict(f"{key}.path", fault[0], target.path, fault[1])
+
+
+def _path_fault(path: str) -> tuple[str, str] | None:
+    for name in _FIELD.findall(path):
+        if name not in ("routine", "run", "slot") and not name.startswith("slot:%"):
+            return f"unknown field {{{name}}}", "known: {routine} {run} {slot:%Y-%m-%d}"
+    if set(_FIELD.sub("", path)) & set("{}"):
+        return "a { or } stands alone", "fields look like {routine}"
+    if path.startswith(("/", "~")) or ".." in Path(path).parts:
+        return "leaves the workspace", "reports are written beneath it: give a relative path"
+    if path.endswith("/"):
+        return "names a folder", "add a file name"
+    return None
+
+
+RULES: tuple[Rule[Definition], ...] = (
+    Rule(tuple(f"trigger.{kind}" for kind in (*KINDS, "on_start")), _one_trigger),
+    Rule(("trigger.watch", "trigger.webhook", "trigger.after"), _keys_of_their_triggers),
+    Rule(("gather.args", "trigger.watch"), _files_are_there_to_be_gathered),
+    Rule(("run.media", "trigger.watch"), _pictures_that_land),
+    Rule(("deliver.path", "trigger.watch"), _reports_start_nothing),
+    Rule(("run.prompt", "run.mode", "gather"), _nothing_to_do),
+    Rule(("run.mode", "run.tools", "run.required_tools"), _tools_fit_the_mode),
+    Rule(("dedupe", "run.mode", "run.tools"), _items_are_for_agents),
+    Rule(("gather.name",), _gathered_names),
+    Rule(("gate.changed", "gather.name"), _gate_knows_its_facts),
+    Rule(("gate.moments", "trigger.cron", "trigger.every", "deliver"), _moments_that_can_be_told),
+    Rule(("gate.command",), _gate_names_a_program),
+    Rule(("deliver.to", "deliver.path"), _deliveries),
+)
+
+
+def _made_by_nobody(routine: Definition) -> Iterator[Conflict]:
+    if routine.origin is not None:
+        yield Conflict("origin", "is of routines that agents make", hint="take it out: this file is yours")
+
+
+# The events by which somebody other than a clock would start it.
+_BY_OTHERS = ("watch", "webhook", "after", "on_start")
+
+
+def _made_by_an_agent(routine: Definition) -> Iterator[Conflict]:
+    if routine.origin is None:
+        yield Conflict("origin", "is missing: only what agents made lies in this folder", hint="move it to your own")
+    for key in _BY_OTHERS:
+        if getattr(routine.trigger, key):
+            yield Conflict(f"trigger.{key}", "an agent gives its routines a schedule and nothing else")
+    for key in ("gather", "ping"):
+        if getattr(routine, key):
+            yield Conflict(key, "is not for a routine that an agent made")
+    for index, tool in enumerate(routine.run.tools):
+        if tool in ("routine", "config") or set(tool) & set("*?["):
+            yield Conflict(f"run.tools[{index}]", "is not for a routine that an agent made", tool)
+
+
+OF_PEOPLE: tuple[Rule[Definition], ...] = (Rule(("origin",), _made_by_nobody),)
+OF_AGENTS: tuple[Rule[Definition], ...] = (Rule(("origin", "trigger", "gather", "run.tools"), _made_by_an_agent),)
+
+
+def against(
+    providers: Collection[str], tools: Collection[str] | None = None, *, targets: Collection[str] = CHANNELS
+) -> tuple[Rule[Definition], ...]:
+    """Return more rules for `load_folder`: what a routine names must be there. Patterns of tools may match nothing yet.
+
+    They are rules like the others, so that one look at a faulty file tells everything that is wrong with it.
+    """
+    rules: tuple[Rule[Definition], ...] = (
+        Rule(("run.provider", "run.fallback"), lambda routine: _unknown_providers(routine, providers)),
+        Rule(("deliver.to",), lambda routine: _unknown_targets(routine, targets)),
+    )
+    if tools:
+        rules += (Rule(("gather.tool", "run.tools"), lambda routine: _unknown_tools(routine, tools)),)
+    return rules
+
+
+def _unknown_providers(routine: Definition, known: Collection[str]) -> Iterator[Conflict]:
+    run = routine.run
+    for key, name in (("run.provider", run.provider), *((f"run.fallback[{i}]", n) for i, n in enumerate(run.fallback))):
+        if name is not None and name not in known:
+            hint = did_you_mean(name, known)
+            yield Conflict(key, "no such provider in config.toml", name, hint)
+
+
+def _unknown_targets(routine: Definition, known: Collection[str]) -> Iterator[Conflict]:
+    if routine.ping is not None and routine.ping not in known:
+        hint = did_you_mean(routine.ping, known) or f'add [targets.{routine.ping}] with kind = "ping"'
+        yield Conflict("ping", "no such target in config.toml", routine.ping, hint)
+    for index, place in enumerate(routine.deliver):
+        if place.to not in known:
+            hint = did_you_mean(place.to, known) or f"add [targets.{place.to}] to config.toml"
+            yield Conflict(f"deliver[{index}].to", "no such target in config.toml", place.to, hint)
+
+
+def _unknown_tools(routine: Definition, known: Collection[str]) -> Iterator[Conflict]:
+    named = [(f"gather[{index}].tool", gather.tool) for index, gather in enumerate(routine.gather)]
+    named += [
+        (f"run.tools[{index}]", tool)
+        for index, tool in enumerate(routine.run.tools)
+        if not set(tool) & set("*?[") and "__" not in tool
+    ]
+    for key, tool in named:
+        if tool not in known:
+            yield Conflict(key, "no such tool", tool, did_you_mean(tool, known))

@@ -1,0 +1,330 @@
+"""When a routine is due: cron, every, at and by hand as one value with `next` and `prev`.
+
+A slot is an instant in UTC that the schedule names. Nothing here knows what became of one: functions of a schedule and
+a moment, no clock, no state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from zoneinfo import ZoneInfo
+
+from daemon.definitions import cron as crontab
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from daemon.definitions.cron import Crontab
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NO_TIME = timedelta(0)
+# A slot on one given day of the year within one given weekday comes this many openings later at the latest.
+MOST_OPENINGS = 400
+SATURDAY_TO_SUNDAY = frozenset({6, 0})
+MONDAY_TO_FRIDAY = frozenset(range(1, 6))
+WEEKDAY_WORDS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+MONTH_WORDS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+NTH_WORDS = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth", crontab.LAST: "last"}
+
+CatchUp: TypeAlias = Literal["once", "none"] | timedelta
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Schedule:
+    """When a routine is due, and what to do about a slot that comes late."""
+
+    zone: ZoneInfo
+    cron: Crontab | None = None
+    every: timedelta | None = None
+    """Counted from the Unix epoch, so that a restart moves nothing."""
+    at: datetime | None = None
+    on_start: bool = False
+    catch_up: CatchUp = "once"
+    delay: timedelta = NO_TIME
+    """How much later than its slot a run starts: the routine's own share of `spread`."""
+    active_hours: tuple[int, int] | None = None
+    """From one minute of the day until before another, over midnight if the second is not the later one."""
+    active_days: frozenset[int] | None = None
+    """Sunday is 0. A night counts as the day on which it began."""
+    opening: Crontab | None = None
+    """When the active time begins."""
+
+    @classmethod
+    @lru_cache(maxsize=1024)  # thousands of routines share a few schedules, and then what is reckoned for one of them
+    def of(
+        cls,
+        *,
+        timezone: str,
+        cron: str | None = None,
+        every: timedelta | None = None,
+        at: datetime | None = None,
+        on_start: bool = False,
+        catch_up: CatchUp = "once",
+        delay: timedelta = NO_TIME,
+        active_hours: str | None = None,
+        active_days: str | None = None,
+    ) -> Self:
+        """Read a schedule from the words of a `[trigger]`; ValueError for what no routine file may hold."""
+        hours = _hours(active_hours) if active_hours else None
+        hour, minute = divmod(hours[0], 60) if hours else (0, 0)
+        return cls(
+            zone=ZoneInfo(timezone),
+            cron=crontab.parse(cron) if cron else None,
+            every=every,
+            at=at.astimezone(UTC) if at else None,
+            on_start=on_start,
+            catch_up=catch_up,
+            delay=delay,
+            active_hours=hours,
+            active_days=crontab.weekdays(active_days) if active_days else None,
+            opening=crontab.parse(f"{minute} {hour} * * {active_days or '*'}") if hours or active_days else None,
+        )
+
+    # --- slots
+
+    def next(self, after: datetime) -> datetime | None:
+        """Return the first slot strictly after `after`; None if there is none."""
+        if self.cron:
+            return self.cron.next(after, self.zone)
+        if self.every:
+            return EPOCH + ((after - EPOCH) // self.every + 1) * self.every
+        return self.at if self.at and self.at > after else None
+
+    def prev(self, at: datetime) -> datetime | None:
+        """Return the last slot not later than `at`; None if there is none."""
+        if self.cron:
+            return self.cron.prev(at, self.zone)
+        if self.every:
+            return EPOCH + (at - EPOCH) // self.every * self.every
+        return self.at if self.at and self.at <= at else None
+
+    def count(self, after: datetime, until: datetime) -> int:
+        """Return how many slots lie after `after` and not after `until`; cheap, however many they are."""
+        if until <= after:
+            return 0
+        if self.cron:
+            return self.cron.count(after, until, self.zone)
+        if self.every:
+            return (until - EPOCH) // self.every - (after - EPOCH) // self.every
+        return int(self.at is not None and after < self.at <= until)
+
+    def period(self, slot: datetime) -> timedelta | None:
+        """Return the time from a slot to the one after it; None if it is the last."""
+        following = self.next(slot)
+        return following - slot if following else None
+
+    def next_active(self, after: datetime) -> datetime | None:
+        """Return the first slot after `after` within the active hours and days; None if there is none within reach."""
+        for _ in range(MOST_OPENINGS):
+            slot = self.next(after)
+            if slot is None or self.active(slot):
+                return slot
+            opening = self.opening.next(slot, self.zone) if self.opening else None
+            if opening is None:
+                return None
+            after = opening - timedelta(microseconds=1)
+        return None
+
+    # --- starts
+
+    def next_start(self, after: datetime) -> datetime | None:
+        """Return when the next run is to start, strictly after `after`."""
+        slot = self.next(after - self.delay)
+        return slot + self.delay if slot else None
+
+    def due(self, now: datetime) -> datetime | None:
+        """Return the latest slot whose start has come."""
+        return self.prev(now - self.delay)
+
+    def lateness(self, slot: datetime, now: datetime) -> timedelta:
+        """Return how long ago the slot's run was to start."""
+        return max(NO_TIME, now - slot - self.delay)
+
+    def may_catch_up(self, slot: datetime, now: datetime) -> bool:
+        """Tell whether a slot that was missed is still worth a run.
+
+        By default up to half of its period: later than that the next slot is nearer, and a greeting of the morning is
+        stale. What happens only once is always worth it.
+        """
+        late = self.lateness(slot, now)
+        if isinstance(self.catch_up, timedelta):
+            return late <= self.catch_up
+        if self.catch_up == "none":
+            return False
+        period = self.period(slot)
+        return period is None or 2 * late <= period
+
+    def active(self, moment: datetime) -> bool:
+        """Tell whether a moment lies within the active hours and days."""
+        if self.opening is None:
+            return True
+        local = moment.astimezone(self.zone)
+        day = local.isoweekday() % 7
+        if self.active_hours:
+            start, end = self.active_hours
+            minute = 60 * local.hour + local.minute
+            if start < end:
+                if not start <= minute < end:
+                    return False
+            elif minute < end:
+                day = (day - 1) % 7
+            elif minute < start:
+                return False
+        return self.active_days is None or day in self.active_days
+
+    def window(self, moment: datetime) -> tuple[datetime, datetime]:
+        """Return the active hours that began last before a moment, or the whole day if there are none."""
+        start, end = self.active_hours or (0, 24 * 60)
+        day = moment.astimezone(self.zone).date()
+        if self._at(day, start) > moment:
+            day -= timedelta(days=1)
+        return self._at(day, start), self._at(day, end if start < end else end + 24 * 60)
+
+    def _at(self, day: date, minute: int) -> datetime:
+        midnight = datetime.combine(day + timedelta(days=minute // 1440), time(), self.zone)
+        return (midnight + timedelta(minutes=minute % 1440)).astimezone(UTC)
+
+    # --- words
+
+    def words(self, event: str = "") -> str:
+        """Return the schedule in English: `at 08:30 on weekdays, Europe/Berlin`; `event` is what else starts it."""
+        on_wall = bool(self.cron or self.at or self.active_hours or self.active_days)
+        parts = [
+            event,
+            cron_words(self.cron) if self.cron else "",
+            f"every {span(self.every)}" if self.every else "",
+            f"once at {self.at.astimezone(self.zone):%Y-%m-%d %H:%M}" if self.at else "",
+            "when the daemon starts" if self.on_start else "",
+        ]
+        text = " and ".join(part for part in parts if part)
+        if not text:
+            return "by hand only"
+        if self.active_hours:
+            text += " within {}-{}".format(*map(_clock, self.active_hours))
+        if self.active_days:
+            text += f" {_weekdays_words(self.active_days)}"
+        if on_wall:
+            text += f", {self.zone.key}"
+        if self.delay:
+            text += f", started {span(timedelta(seconds=round(self.delay.total_seconds())))} later"
+        return text
+
+
+def spread_offset(name: str, window: timedelta, machine: str) -> timedelta:
+    """Return the share of a window by which one routine on one machine starts later, always the same.
+
+    A random delay would spread as well, but nobody could tell when the next run starts.
+    """
+    steps = window // timedelta(milliseconds=1)
+    if steps < 1:
+        return NO_TIME
+    digest = hashlib.blake2s(f"{machine}\0{name}".encode()).digest()
+    return timedelta(milliseconds=int.from_bytes(digest, "big") % steps)
+
+
+def _hours(text: str) -> tuple[int, int]:
+    start, end = (60 * int(hour) + int(minute) for hour, minute in (t.split(":") for t in text.split("-")))
+    return start, end
+
+
+# --- crontab in words ------------------------------------------------------------------------------
+
+
+def cron_words(cron: Crontab) -> str:
+    """Return a crontab line in English, or the line itself where English would be harder to read."""
+    times = _times_words(cron.hours, cron.minutes)
+    days = _days_words(cron)
+    return f"{times} {days}".rstrip() if times and days is not None else f"by the crontab {cron.expr}"
+
+
+def _times_words(hours: tuple[int, ...], minutes: tuple[int, ...]) -> str | None:
+    if len(hours) * len(minutes) <= 4:
+        return f"at {_listed(_clock(60 * hour + minute) for hour in hours for minute in minutes)}"
+    minute_step, hour_step = _step(minutes, 60), _step(hours, 24)
+    if len(minutes) == 1 and hour_step:
+        every = "every hour" if hour_step == 1 else f"every {hour_step} hours"
+        return every if minutes == (0,) else f"{every} at minute {minutes[0]}"
+    if not minute_step or minutes[0]:
+        return None
+    every = "every minute" if minute_step == 1 else f"every {minute_step} minutes"
+    if len(hours) == 24:
+        return every
+    if hours == tuple(range(hours[0], hours[-1] + 1)):
+        return f"{every} from {_clock(60 * hours[0])} to {_clock(60 * hours[-1] + minutes[-1])}"
+    return None
+
+
+def _step(numbers: tuple[int, ...], size: int) -> int | None:
+    """Return the even distance at which the numbers go round, if they do."""
+    step = size // len(numbers)
+    return step if step * len(numbers) == size and numbers == tuple(range(numbers[0], size, step)) else None
+
+
+def _days_words(cron: Crontab) -> str | None:
+    every_date, every_weekday = len(cron.days) == 31, {(day, crontab.EVERY) for day in range(7)} <= cron.weekdays
+    months = "" if len(cron.months) == 12 else _listed(MONTH_WORDS[month - 1] for month in sorted(cron.months))
+    dates = f"{_dates_words(cron.days)} of {months or 'the month'}"
+    weekdays = _cron_weekdays_words(cron.weekdays)
+    if all(which == crontab.EVERY for _, which in cron.weekdays):
+        weekdays += f" in {months}" if months else ""
+    else:
+        weekdays += f" of {months or 'the month'}"
+    if every_date and every_weekday:
+        return f"in {months}" if months else ""
+    if every_date or every_weekday:
+        return weekdays if every_date else dates
+    # both restricted, and a star in front of one of them: too rare to have a good word
+    return None if cron.both else f"{dates} or {weekdays}"
+
+
+def _dates_words(days: frozenset[int]) -> str:
+    last = {crontab.LAST_DAY: "last day", crontab.LAST_WORKDAY: "last workday"}
+    return f"on the {_listed([*(_ordinal(day) for day in sorted(days) if day > 0), *(last[d] for d in days if d < 0)])}"
+
+
+def _cron_weekdays_words(weekdays: frozenset[tuple[int, int]]) -> str:
+    if all(which == crontab.EVERY for _, which in weekdays):
+        return _weekdays_words(frozenset(day for day, _ in weekdays))
+    words = ((NTH_WORDS.get(which, "every"), WEEKDAY_WORDS[day]) for day, which in sorted(weekdays))
+    return f"on the {_listed(f'{which} {day}' for which, day in words)}"
+
+
+def _weekdays_words(days: frozenset[int]) -> str:
+    if days == MONDAY_TO_FRIDAY:
+        return "on weekdays"
+    if days == SATURDAY_TO_SUNDAY:
+        return "on weekends"
+    return f"on {_listed(WEEKDAY_WORDS[day % 7] for day in sorted((day or 7) for day in days))}"
+
+
+def _listed(words: Iterable[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _ordinal(number: int) -> str:
+    suffix = "th" if number in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
+
+
+def _clock(minute: int) -> str:
+    return f"{minute // 60:02}:{minute % 60:02}"
+
+
+def span(length: timedelta) -> str:
+    """Return a time span in words: `30 minutes`, `hour`, `1 hour 30 minutes`."""
+    rest, words = length, []
+    for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        count, rest = divmod(rest, timedelta(seconds=size))
+        if count:
+            words.append(f"{count} {unit}{'s' * (count > 1)}")
+    if rest:
+        words.append(f"{rest.total_seconds():g} second{'s' * (rest.total_seconds() != 1)}")
+    return words[0].removeprefix("1 ") if len(words) == 1 else " ".join(words)

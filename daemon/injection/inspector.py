@@ -1,0 +1,131 @@
+"""What a call brought is looked at before a model sees it: whose words it may hold, and whether they give orders.
+
+Taint is decided by where a text comes from, never by how it reads. The injection check only labels, and keeps the
+blatant away: what it blocks is kept for a person, and the model is told so in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+import structlog
+
+from daemon.injection.check import Block, Detector, Finding, Pass, Review, check_tool_result, needs_injection_check
+from daemon.models import FunctionCall, Json, Run, Taint, ToolResult, worse
+
+if TYPE_CHECKING:
+    from daemon.store.journal import Journal
+
+log = structlog.get_logger()
+
+# What a model reads in the place of a result that is withheld, by language.
+WITHHELD = {
+    "en": "[withheld: what {tool} returned gave orders to you ({reason}). It is kept as {id} for a person.]",
+    "zh": "[已扣留:{tool} 返回的内容在向你下命令({reason})。已保存为 {id},供人查看。]",
+}
+
+# Tools that answer in our own words, or in those of the owner. All others bring what anybody may have written, those of
+# users and servers too. `memory_recall` and `sysinfo` do so where they say it themselves.
+OURS = frozenset(
+    {
+        *("finish", "report_items", "self_info", "file_write", "memory_store", "memory_forget"),
+        *("skill", "routine", "config"),
+    }
+)
+# Parts of sysinfo that quote logs: whoever can reach a port of this machine can write lines there.
+QUOTING = frozenset({"errors"})
+# Characters that are looked at on the event loop: longer texts take more time than others should wait.
+SHORT = 6_000
+
+
+def provenance(tool: str, value: Any) -> Taint:
+    """Return what a result of this tool does to a run."""
+    if tool in OURS:
+        return Taint.NONE
+    if tool == "subagent":  # its report is as clean as what it has read
+        return Taint.TAINTED if not isinstance(value, dict) or value.get("untrusted") else Taint.NONE
+    if tool in ("memory_recall", "memory_expand"):
+        recalled = value if isinstance(value, list) else []
+        return Taint.TAINTED if any(each.get("untrusted") for each in recalled) else Taint.NONE
+    if tool == "sysinfo":
+        quoting = isinstance(value, dict) and any(value.get(part) for part in QUOTING)
+        return Taint.TAINTED if quoting else Taint.NONE
+    return Taint.TAINTED
+
+
+class InjectionPolicy(Protocol):
+    """What the inspector asks the policy."""
+
+    @property
+    def detector(self) -> str:
+        """The owner's own check as `module:function`; empty if there is none."""
+
+    def lets_through(self, tool: str, arguments: Json, *, routine: str) -> bool:
+        """Tell whether a result that gives orders is shown all the same, as untrusted as can be."""
+
+
+class Screen:
+    """Looks at what the calls of one run bring."""
+
+    def __init__(
+        self, run: Run, journal: Journal, policy: Callable[[], InjectionPolicy], *, language: str = "en"
+    ) -> None:
+        self._run, self._journal, self._policy, self._language = run, journal, policy, language
+
+    async def look(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
+        """Return the result as a model may see it, with what it does to the run."""
+        taint = provenance(call.name, result.value)
+        found = await self._check(call.name, result.text)
+        if isinstance(found, Block):
+            if not self._policy().lets_through(call.name, call.arguments, routine=self._run.routine):
+                withheld = await self._withhold(key, call, result, found)
+                return replace(result, text=withheld, value=None, would="", taint=taint)
+            found = Review(found.reason, found.excerpt)
+        if isinstance(found, Review):
+            log.warning("injection.suspected", tool=call.name, call=key, reason=found.reason)
+            return replace(result, taint=worse(taint, Taint.HIGH))
+        if not isinstance(found, Pass):
+            log.info("injection.noticed", tool=call.name, call=key, reason=found.reason)
+        return replace(result, taint=taint)
+
+    async def _check(self, tool: str, text: str) -> Finding:
+        if not needs_injection_check(tool):
+            return Pass()
+        detector = _detector(self._policy().detector)
+        if len(text) <= SHORT and detector is None:
+            return check_tool_result(tool, text)
+        return await asyncio.to_thread(check_tool_result, tool, text, detector)
+
+    async def _withhold(self, key: str, call: FunctionCall, result: ToolResult, found: Finding) -> str:
+        kept = await self._journal.quarantine(
+            run=self._run.id,
+            routine=self._run.routine,
+            call_id=key,
+            tool=call.name,
+            reason=found.reason,
+            text=result.text,
+        )
+        log.warning("injection.blocked", tool=call.name, call=key, reason=found.reason, quarantine=kept)
+        text = WITHHELD["zh" if self._language == "zh" else "en"]
+        return text.format(tool=call.name, reason=found.reason, id=kept)
+
+
+def _detector(name: str) -> Detector | None:
+    """Return the user's own check, by `module:function`; whatever is wrong with it, ours still stands."""
+    if not name:
+        return None
+    module, _, function = name.partition(":")
+
+    def own(tool: str, text: str) -> Finding | str | None:
+        try:
+            opinion: Finding | str | None = getattr(import_module(module), function)(tool, text)
+        except Exception:
+            log.exception("injection.detector_failed", detector=name)
+            return Review("your own detector failed")
+        return opinion
+
+    return own

@@ -1,0 +1,99 @@
+"""What of a run is worth remembering, and in which pieces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from daemon.memory.segments import Segment
+from daemon.models import SegmentType, Step, StepKind
+
+if TYPE_CHECKING:
+    from daemon.models import Reply, Run
+
+RESULT_CHARACTERS = 1_200  # of a tool's output: its beginning and end say what it was; the whole is in the journal
+
+LINE_CHARACTERS = 300  # of a goal or an answer, where one line stands for the whole
+
+# Made once: json.dumps makes one per call.
+_readable = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def segments(goal: str, steps: Iterable[Step], now: datetime) -> list[Segment]:
+    """Return the run as anchored pieces, in the order they happened.
+
+    What was said after strangers had been read is marked: they may have had a hand in it.
+    """
+    pieces: list[Segment] = []
+    places: dict[int, int] = {}
+    tainted = False
+
+    def add(iteration: int, kind: SegmentType, text: str, who: str, at: datetime | None) -> None:
+        place = places[iteration] = places.get(iteration, -1) + 1
+        pieces.append(
+            Segment(
+                iteration=iteration,
+                segment=place,
+                type=kind,
+                timestamp=at or now,
+                text=text,
+                who=who,
+                tainted=tainted,
+            )
+        )
+
+    add(0, SegmentType.USER_MESSAGE, goal, "goal", now)
+    for step in steps:
+        body, iteration, at = step.body, step.iteration, step.at
+        tainted = tainted or bool(step.kind is not StepKind.CALL and body.get("taint"))
+        match step.kind:
+            case StepKind.MESSAGE if body.get("source") not in ("goal", "nudge"):
+                add(iteration, SegmentType.USER_MESSAGE, body["text"], "person", at)
+            case StepKind.LLM:
+                if body.get("reasoning"):
+                    add(iteration, SegmentType.REASONING, body["reasoning"], "agent", at)
+                if body["content"].strip():
+                    add(iteration, SegmentType.RESPONSE, body["content"], "agent", at)
+                for call in body["calls"]:
+                    text = f"{call['name']} {_readable(call.get('arguments', {}))}"
+                    add(iteration, SegmentType.TOOL_CALL, text, "agent", at)
+            case StepKind.RESULT:
+                add(iteration, SegmentType.TOOL_RESULT, _ends_of(body["text"]), body["tool"], at)
+    return pieces
+
+
+def _is_note(line: str) -> bool:
+    return len(line) > 2 and line[0] == line[-1] == "*" and line[1] != "*"
+
+
+def _ends_of(text: str) -> str:
+    if len(text) <= RESULT_CHARACTERS:
+        return text
+    half = RESULT_CHARACTERS // 2
+    return f"{text[:half]}\n[…]\n{text[-half:]}"
+
+
+def conversation_item(run: Run, reply: Reply, summary: str = "") -> str:
+    """Return the one line that is kept of a run: a model's summary, else its goal and what came out."""
+    if summary:
+        return f"{run.routine}, {run.slot:%Y-%m-%d %H:%M} UTC: {summary}"
+    goal, answer = _first_line(run.goal), _first_line(reply.content) or "nothing to report"
+    return f"{run.routine}, {run.slot:%Y-%m-%d %H:%M} UTC: {goal} → {answer}"
+
+
+def _first_line(text: str) -> str:
+    """Return the first line that says something: no heading, no note in italics, no ruled line, if there is another."""
+    first = ""
+    for each in text.splitlines():
+        if not each.strip("#*|- \t"):
+            continue
+        line = each.strip()
+        first = first or line
+        if not (line.startswith(("#", "|", "```")) or _is_note(line)):
+            break
+    else:
+        line = first
+    line = line.strip("# ")
+    return line if len(line) <= LINE_CHARACTERS else f"{line[:LINE_CHARACTERS]}…"

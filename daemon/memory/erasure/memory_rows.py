@@ -1,0 +1,184 @@
+"""What of memory goes when somebody wants it forgotten. The journal's part is in journal_rows.py, the order of
+things in erasure.py; here are functions of a connection."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from hashlib import blake2b
+
+from daemon import tokens
+from daemon.memory import fulltext, index, rows, vectors
+from daemon.memory.segments import split
+from daemon.store.rows import clean, stamp
+
+# What is known from the start comes back at the next one: a wish that does not name it does not mean it.
+SEEDS = "agentd:"
+
+_NO_SEED = "pinned = 0 AND substr(key, 1, ?) <> ?"
+
+_LOOK = 5_000  # texts
+
+_CJK = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]"
+
+
+def runs(connection: sqlite3.Connection, *, run: str | None, routine: str | None, before: datetime | None) -> list[str]:
+    """Return the archived runs that all of these fit."""
+    wanted = [("run_id = ?", run), ("routine = ?", routine), ("ended < ?", before and stamp(before))]
+    where = " AND ".join(condition for condition, value in wanted if value is not None) or "TRUE"
+    values = [value for _, value in wanted if value is not None]
+    return [id_ for (id_,) in connection.execute(f"SELECT run_id FROM memory_run WHERE {where} ORDER BY id", values)]  # noqa: S608
+
+
+def items(
+    connection: sqlite3.Connection,
+    *,
+    key: str | None,
+    query: str | None,
+    before: datetime | None,
+    runs: Sequence[str] | None,
+    lines_of: Sequence[str],
+) -> list[rows.Item]:
+    """Return the items that all of these fit, stored by `runs`; the line about each run of `lines_of` goes as well."""
+    found = {}
+    if key is not None:
+        item = rows.item(connection, clean(key).strip())
+        found = {item.key: item} if item else {}
+    elif runs is not None:
+        for run in runs:
+            found |= {item.key: item for item in rows.items_in(connection, "run_id = ?", (run,))}
+    else:
+        found = {item.key: item for item in rows.items_in(connection, _NO_SEED, (len(SEEDS), SEEDS))}
+    if query is not None:
+        says = holds_all_words(query)
+        if key is None and runs is None:
+            found |= {item.key: item for item in rows.items_in(connection, "pinned = 1")}
+        found = {item.key: item for item in found.values() if says(f"{item.key}\n{item.text}")}
+    if before is not None:
+        found = {item.key: item for item in found.values() if item.updated < stamp(before)}
+    for run in lines_of:
+        if line := rows.item(connection, f"{rows.LINE}{run}"):
+            found[line.key] = line
+    return sorted(found.values(), key=lambda item: item.id)
+
+
+def runs_that_say(connection: sqlite3.Connection, query: str) -> list[str]:
+    """Return the archived runs in which one text holds all the words of a query, in any of their forms."""
+    terms = tokens.query(query).terms
+    if not terms:
+        return []
+    speaking = fulltext.of(connection).runs_saying(connection, terms)
+    # what was superseded is in no index
+    says = holds_all_words(query)
+    rest = connection.execute(
+        "SELECT r.run_id, s.text FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run"
+        " WHERE s.superseded IS NOT NULL"
+    )
+    return sorted({*speaking, *(run for run, text in rest if says(text))})
+
+
+def holds_all_words(query: str) -> Callable[[str], bool]:
+    """Return what tells of a text whether every word of the query that means something stands in it."""
+    terms = [term.casefold() for term in tokens.query(query).terms]
+    patterns = [
+        re.compile(re.escape(term) if re.search(_CJK, term) else rf"(?<![^\W_]){re.escape(term)}(?![^\W_])")
+        for term in terms
+    ]
+
+    def says(text: str) -> bool:
+        folded = text.casefold()
+        return bool(patterns) and all(pattern.search(folded) for pattern in patterns)
+
+    return says
+
+
+def parts(text: str, limit: int) -> Iterator[str]:
+    """Yield the lines of a text, and the sentences of long ones: that is how it is quoted."""
+    for line in text.splitlines():
+        yield line.strip()
+        yield from split(line, limit)
+
+
+def runs_quoting(
+    connection: sqlite3.Connection, needles: Sequence[str], below: int | None
+) -> tuple[list[int], int | None]:
+    """Return the archived runs that hold one of these texts, and below which text to go on looking, if there are more.
+
+    Some thousand texts at a time: nobody waits long for anything else.
+    """
+    rest = "" if below is None else f"WHERE id < {below:d}"
+    texts = connection.execute(f"SELECT id, memory_run, text FROM memory_segment {rest} ORDER BY id DESC LIMIT {_LOOK}")  # noqa: S608
+    runs, last, count = dict[int, None](), below, 0
+    for id_, run, text in texts:
+        last, count = id_, count + 1
+        if any(needle in text for needle in needles):
+            runs[run] = None
+    return list(runs), last if count == _LOOK else None
+
+
+def items_quoting(connection: sqlite3.Connection, needles: Sequence[str]) -> list[rows.Item]:
+    """Return the items that hold one of these texts."""
+    return [item for item in rows.items_in(connection, "TRUE") if any(needle in item.text for needle in needles)]
+
+
+def overwrite_run(connection: sqlite3.Connection, run: int, needles: Sequence[str], mark: str) -> None:
+    """Put a mark in the place of these texts in an archived run."""
+    own = connection.execute("SELECT id, superseded, text FROM memory_segment WHERE memory_run = ?", (run,)).fetchall()
+    indexed = [id_ for id_, superseded, _ in own if superseded is None]
+    index.remove_segments(connection, indexed)
+    new = [(changed, id_) for id_, _, text in own if (changed := _changed(text, needles, mark)) != text]
+    connection.executemany("UPDATE memory_segment SET text = ? WHERE id = ?", new)
+    vectors.drop(connection, [id_ for _, id_ in new])
+    index.add_segments(connection, indexed)
+
+
+def overwrite_item(connection: sqlite3.Connection, key: str, needles: Sequence[str], mark: str) -> None:
+    """Put a mark in the place of these texts in an item."""
+    item = rows.item(connection, key)
+    if item is None:
+        return
+    text = _changed(item.text, needles, mark)
+    if item.indexed:
+        index.remove_item(connection, item.id, item.key, item.text, item.updated)
+    vectors.drop(connection, [-item.id])
+    connection.execute("UPDATE memory_item SET text = ? WHERE id = ?", (text, item.id))
+    if item.indexed:
+        index.add_item(connection, item.id, item.key, text, item.updated)
+
+
+def _changed(text: str, needles: Sequence[str], mark: str) -> str:
+    for needle in needles:
+        text = text.replace(needle, mark)
+    return text
+
+
+def drop_run(connection: sqlite3.Connection, run: str, digest: str | None, now: datetime) -> None:
+    """Delete a run, and keep the digest of what it was."""
+    if digest is None:
+        texts = connection.execute(
+            "SELECT s.text FROM memory_segment s JOIN memory_run r ON r.id = s.memory_run"
+            " WHERE r.run_id = ? ORDER BY s.id",
+            (run,),
+        )
+        digest = digest_of(text for (text,) in texts)
+    rows.drop_run(connection, run)
+    _keep_digest(connection, "run", run, digest, now)
+
+
+def drop_items(connection: sqlite3.Connection, items: Iterable[rows.Item], now: datetime) -> None:
+    """Delete items, and keep the digests of what they were."""
+    for item in items:
+        rows.drop_item(connection, item.key)
+        _keep_digest(connection, "item", item.run_id, digest_of((item.key, item.text)), now)
+
+
+def digest_of(texts: Iterable[str]) -> str:
+    return blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
+
+
+def _keep_digest(connection: sqlite3.Connection, kind: str, run: str | None, digest: str, now: datetime) -> None:
+    connection.execute(
+        "INSERT INTO memory_tombstone (at, kind, run_id, digest) VALUES (?, ?, ?, ?)", (stamp(now), kind, run, digest)
+    )

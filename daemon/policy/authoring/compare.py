@@ -1,0 +1,51 @@
+"""What another policy would have said of the calls that were made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from daemon.models import Verdict
+from daemon.policy.authoring.recorded_calls import Recorded
+from daemon.policy.policy import Policy
+
+
+@dataclass(slots=True)
+class Difference:
+    """Calls of one kind that would fare otherwise."""
+
+    before: str
+    after: str
+    tool: str
+    subject: str
+    routine: str
+    verdict: Verdict
+    """What the new policy says of the last of them."""
+    count: int = 0
+
+
+@dataclass(slots=True)
+class Comparison:
+    """How all of them would fare."""
+
+    calls: int = 0
+    runs: set[str] = field(default_factory=set)
+    differences: list[Difference] = field(default_factory=list)
+
+
+def compare(calls: Iterable[Recorded], new: Policy) -> Comparison:
+    """Judge recorded calls by a new policy, as tainted as their runs were, on the files that are there now."""
+    found = Comparison()
+    kinds: dict[tuple[str, ...], Difference] = {}
+    for call in calls:
+        found.calls += 1
+        found.runs.add(call.run)
+        verdict = new.judge(call.tool, call.arguments, routine=call.routine, tainted=call.tainted)
+        # what a person allowed was asked about: under a policy that asks again nothing has changed
+        before, after = "ask" if call.approved else call.effect, verdict.effect.value
+        if before == after:
+            continue
+        key = (before, after, call.tool, call.subject, call.routine)
+        kinds.setdefault(key, Difference(*key, verdict)).count += 1
+    found.differences = sorted(kinds.values(), key=lambda each: (each.after, each.before, -each.count, each.subject))
+    return found

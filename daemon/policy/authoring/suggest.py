@@ -1,0 +1,84 @@
+"""Write the narrowest section of a routine that what it did would have fitted into."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import tomli_w
+
+from daemon.policy.authoring.recorded_calls import Recorded
+from daemon.policy.lexer import Unreadable
+from daemon.policy.policy import Policy
+from daemon.policy.requests import understand
+
+# Sub-commands matter where the first word alone says little.
+_WITH_SUBCOMMAND = frozenset(["git", "ip", "systemctl"])
+_SPARE_CALLS = 2  # runs vary: one more look at a log must not end in a failure
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suggestion:
+    """A section for policy.toml, and what it rests on."""
+
+    section: dict[str, Any]
+    runs: int
+    calls: int
+    refused: tuple[tuple[str, int], ...]
+    """Calls that were denied or never approved, each with how often: it would not allow them either."""
+
+    def text(self, routine: str) -> str:
+        """Return it as TOML."""
+        return tomli_w.dumps({"routine": {routine: self.section}}, multiline_strings=False)
+
+
+def suggest(calls: Sequence[Recorded], policy: Policy) -> Suggestion:
+    """Return the section into which every call that ran would fit."""
+    ran = [call for call in calls if call.ran and call.tool != "finish"]
+    section: dict[str, Any] = {"tools": sorted({call.tool for call in ran})}
+    commands: set[str] = set()
+    written: set[str] = set()
+    hosts: set[str] = set()
+    for call in ran:
+        for words, paths, host in _parts(call, policy):
+            if call.tool == "shell" and words:
+                commands.add(" ".join(words[: 2 if words[0] in _WITH_SUBCOMMAND and len(words) > 1 else 1]))
+            elif call.tool == "git" and words:
+                commands.add(f"git {words[0]}")
+            if call.tool == "file_write":
+                written.update(map(_folder_of, paths))
+            if host:
+                hosts.add(host)
+    for key, values in (("commands", commands), ("write", written), ("hosts", hosts)):
+        if values:
+            section[key] = sorted(values)
+    most = max(Counter(call.run for call in ran).values(), default=0)
+    section["limits"] = {"tool_calls": most + _SPARE_CALLS}
+    refused = Counter(f"{call.tool} {call.subject}".strip() for call in calls if not call.ran)
+    return Suggestion(
+        section=section,
+        runs=len({call.run for call in calls}),
+        calls=len(ran),
+        refused=tuple(refused.most_common()),
+    )
+
+
+def _parts(call: Recorded, policy: Policy) -> Iterable[tuple[tuple[str, ...], list[str], str]]:
+    try:
+        parts = understand(call.tool, call.arguments, policy.reach).parts
+    except Unreadable:  # what it named is no longer there, or redacted in the journal
+        return
+    for part in parts:
+        host = ""
+        if part.target is not None:
+            host = part.target.origin.partition("://")[2]
+        yield part.words, [names[0] for names in part.paths], host
+
+
+def _folder_of(path: str) -> str:
+    """Return a pattern for the folder a file was written into, or the file itself if that is the workspace."""
+    folder = str(PurePosixPath(path).parent)
+    return path if folder in (".", "/") else f"{folder}/**"

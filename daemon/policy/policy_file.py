@@ -1,0 +1,495 @@
+"""policy.toml as a value: its tables, and what must hold between them before a single call is judged by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AfterValidator, Field
+
+from daemon.definitions.config.tables import is_settable
+from daemon.definitions.reading import Conflict
+from daemon.definitions.reading import Rule as Check
+from daemon.definitions.values import Items, Table, Wrong
+from daemon.definitions.words import did_you_mean
+from daemon.models import Effect
+from daemon.policy.globs import BadPattern, Glob
+from daemon.policy.lexer import Unreadable
+from daemon.policy.profiles import read_only
+from daemon.policy.restrictions import BY_NAME, PRESETS, Autonomy, OnAsk
+from daemon.policy.tables import word_list
+from daemon.policy.web import LOOKING, METHODS, Host, Method
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """What a call of a tool acts upon, as far as rules can speak of it."""
+
+    acts_on: Literal["command", "git", "script", "action", "reading", "writing", "web", "nothing"] = "nothing"
+    argument: str = ""
+    """Which of its arguments names that."""
+    default: str = ""
+    """What it acts upon when the argument is left out."""
+    changes: bool = False
+    """It may change something; a command or a request may or may not, by its words."""
+    sends: bool = False
+    """What it is given may leave the machine."""
+    actions: Mapping[str, bool] = field(default_factory=dict)
+    """What it can be told to do, and whether that only looks."""
+    object: str = ""
+    """Which of its arguments names what an action is done to."""
+
+
+# Every tool that ships with us; those of users and servers are handed to Policy.load by name.
+TOOLS: Mapping[str, Tool] = {
+    "shell": Tool("command", "command", changes=True),
+    "file_read": Tool("reading", "path"),
+    "file_list": Tool("reading", "path", default="."),
+    "file_write": Tool("writing", "path", changes=True),
+    "git": Tool("git", "command"),
+    "http_request": Tool("web", "url", changes=True, sends=True),
+    "script": Tool("script", "name", changes=True),
+    "memory_store": Tool(changes=True),
+    "memory_recall": Tool(),
+    "memory_expand": Tool(),
+    "memory_forget": Tool(changes=True),
+    "sysinfo": Tool(),
+    "self_info": Tool(),
+    "finish": Tool(),
+    "report_items": Tool(),
+    "skill": Tool(),
+    "web_search": Tool(sends=True),
+    "routine": Tool(
+        "action",
+        "action",
+        changes=True,
+        object="name",
+        actions={
+            "list": True,
+            "show": True,
+            **dict.fromkeys(("create", "remove", "pause", "resume", "run"), False),
+        },
+    ),
+    "config": Tool(
+        "action", "action", changes=True, object="key", actions={"show": True, "set": False, "reset": False}
+    ),
+    "subagent": Tool(),  # what it does is judged call by call, by the rules of whom it works for
+}
+# What is to be expected of all the others.
+OTHER = Tool(changes=True, sends=True)
+# Tools that do nothing but say how the run ends and what it found: no rule is needed for them.
+OF_THE_RUN = frozenset({"finish", "report_items"})
+
+
+def _sound_pattern(pattern: str) -> str:
+    try:
+        Glob(pattern)
+    except BadPattern as error:
+        raise Wrong(str(error), hint='like "reports/**", "*.pem" or "/var/log/**"') from None
+    return pattern
+
+
+def _from_the_root(path: str) -> str:
+    if not path.startswith(("/", "~/")):
+        raise Wrong("must begin with / or ~/", hint="what lies in the workspace needs no naming here")
+    return path
+
+
+def _sound_host(pattern: str) -> str:
+    try:
+        Host.of(pattern)
+    except Unreadable as error:
+        raise Wrong(error.problem, hint=error.instead) from None
+    return pattern
+
+
+def _sound_network(network: str) -> str:
+    try:
+        ip_network(network)
+    except ValueError as error:
+        raise Wrong(str(error), hint='like "192.168.1.0/24" or "fd00::1"') from None
+    return network
+
+
+Pattern: TypeAlias = Annotated[str, AfterValidator(_sound_pattern)]
+Token: TypeAlias = Annotated[str, Field(min_length=1)]
+
+
+class RuleTable(Table):
+    """One rule; of all that speak of a call the strictest decides."""
+
+    tool: Annotated[str, Field(min_length=1)]
+    """Which tool, by name or with * (`files__*`)."""
+    effect: Literal["allow", "ask", "deny"]
+    """What becomes of a call that it speaks of; ask is denied where nobody can be asked."""
+    argv: Items[Token | Annotated[Items[Token], Field(min_length=1)]] = ()
+    """How the command begins, word by word; a list stands for any of its words. Tool shell: the program first; git:
+    the sub-command; script: its name; routine and config: the action, then the routine or the key."""
+    profile: Literal["read-only"] | None = None
+    """Tool shell: only with options known to change nothing, and only on files that tools may read."""
+    paths: Items[Pattern] = ()
+    """Which files: relative to the workspace in the manner of .gitignore, or absolute."""
+    hosts: Items[Annotated[str, AfterValidator(_sound_host)]] = ()
+    """Tool http_request: which hosts, like `api.example.org`, `*.example.org`, `host:8080`, or `*` for all; without a
+    port: 80 and 443."""
+    methods: Items[Method] = ()
+    """Tool http_request: which methods; left out, a rule that allows means GET, HEAD and OPTIONS, others mean all."""
+    networks: Items[Annotated[str, AfterValidator(_sound_network)]] = ()
+    """Tool http_request: addresses that are not public and that these hosts may have, like `192.168.1.0/24`."""
+    routines: Items[Token] = ()
+    """Only for these routines, by name or with *."""
+    tainted: Literal["ask", "deny"] | None = None
+    """What becomes of a call that it allows once the run has read what strangers may have written: even of one that
+    only looks, and whatever `tainted_tools` says."""
+    reason: str = ""
+    """Why; the model reads it when it is refused."""
+    match: Items[str] = ()
+    """Commands or paths that it must speak of; checked whenever this file is loaded."""
+    not_match: Items[str] = ()
+    """Commands or paths that it must not speak of; checked likewise."""
+
+
+class Limits(Table):
+    """How much one run may do."""
+
+    tool_calls: int = Field(default=40, ge=0)
+    """How many calls."""
+    shell_seconds: int = Field(default=120, ge=1, le=3600)
+    """How long the programs of a run may take together."""
+    output_bytes: int = Field(default=200_000, ge=1000, le=10_000_000)
+    """How much of a command's output is kept; the middle of a longer one is cut out."""
+    memory_mb: int = Field(default=2048, ge=64)
+    """How much memory one process of a command may use."""
+    processes: int = Field(default=64, ge=4)
+    """How many processes a command may start, about."""
+    file_mb: int = Field(default=1024, ge=1)
+    """How long one file that a command writes may get."""
+    routines: int = Field(default=10, ge=0)
+    """How many routines one routine may keep that it has made itself, where a rule lets it make any."""
+
+    def within(self, other: RoutineLimits) -> Limits:
+        """Return these limits, lowered to those of a routine."""
+        lowered = {key: min(getattr(self, key), value) for key, value in other if value is not None}
+        return self.model_copy(update=lowered)
+
+
+class RoutineLimits(Table):
+    """Lower limits for the runs of one routine."""
+
+    tool_calls: int | None = Field(default=None, ge=0)
+    """How many calls."""
+    shell_seconds: int | None = Field(default=None, ge=1)
+    """How long the programs of a run may take together."""
+    output_bytes: int | None = Field(default=None, ge=1000)
+    """How much of a command's output is kept."""
+    routines: int | None = Field(default=None, ge=0)
+    """How many routines of its own making it may keep."""
+
+
+class RoutineTable(Table):
+    """What holds for the runs of one routine on top of the rules; it can only take away."""
+
+    tools: Items[Token] | None = None
+    """Only these tools, by name or with *; `finish` and `report_items` always."""
+    commands: Items[Token] | None = None
+    """Only these commands of the tools shell and git, by their first words: `df`, `git log`."""
+    hosts: Items[Annotated[str, AfterValidator(_sound_host)]] | None = None
+    """Only these hosts of http_request."""
+    write: Items[Pattern] | None = None
+    """Only these files may be written."""
+    limits: RoutineLimits = RoutineLimits()
+    autonomy: Autonomy | None = None
+    """A stricter preset than that of the file."""
+    on_ask: OnAsk | None = None
+    """What becomes of a call that must be approved; left out: as in the file."""
+    tainted_tools: Items[Token] = ()
+    """Tools, by name or with *, that keep their rights when the run has read what strangers may have written."""
+    injection: Literal["block", "review"] = "block"
+    """What becomes of a result that gives orders: block = the model never sees it; review = it does, and the run is
+    tainted; for routines that read about such attacks."""
+
+
+class PathsTable(Table):
+    """What tools can reach besides the workspace."""
+
+    read: Items[Annotated[str, AfterValidator(_from_the_root)]] = ()
+    """Folders and files that may be read; absolute, or from the home folder with ~/."""
+
+
+class InjectionTable(Table):
+    """How results from outside are checked for orders to the agent."""
+
+    detector: Annotated[str, Field(pattern=r"^$|^[\w.]+:[\w.]+$")] = ""
+    """A check of your own, asked besides ours: `module:function`, given the tool and its result."""
+    trust: Items[Pattern] = ()
+    """Files that may speak of such orders: what would be blocked in them is reviewed."""
+
+
+class PolicyFile(Table):
+    """Everything policy.toml may say."""
+
+    version: Literal[1]
+    """Of this language."""
+    default: Literal["deny", "ask"] = "deny"
+    """What becomes of a call that no rule speaks of."""
+    autonomy: Autonomy = "full"
+    """How much of what the rules allow happens unseen: readonly = nothing that changes anything; supervised = what
+    changes something is asked about first; full = all of it. Never more than the rules."""
+    on_ask: OnAsk = "park"
+    """What becomes of a call that must be approved: park = the run waits for a person; deny = it goes on without."""
+    sandbox: Literal["require", "prefer", "off"] = "prefer"
+    """Programs run in the best sandbox that this machine has. Where it has none: require = no program runs; prefer =
+    only those that fit a profile. off = none is used, and what rules allow runs. No script ever runs without one."""
+    limits: Limits = Limits()
+    injection: InjectionTable = InjectionTable()
+    paths: PathsTable = PathsTable()
+    rule: Items[RuleTable] = ()
+    routine: dict[str, RoutineTable] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule, ready to be asked."""
+
+    number: int
+    tool: str
+    effect: Effect
+    argv: tuple[frozenset[str], ...] = ()
+    profile: bool = False
+    paths: tuple[Glob, ...] = ()
+    hosts: tuple[Host, ...] = ()
+    methods: frozenset[str] = METHODS
+    networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    routines: tuple[str, ...] = ()
+    reason: str = ""
+    label: str = ""
+    tainted: Effect | None = None
+
+    def effect_on(self, *, tainted: bool) -> Effect:
+        """Return what it says of a call in a run that has, or has not, read what strangers may have written."""
+        return max(self.effect, self.tainted, key=strictness) if tainted and self.tainted else self.effect
+
+    @classmethod
+    def of(cls, number: int, table: RuleTable) -> Rule:
+        argv = tuple(frozenset([each] if isinstance(each, str) else each) for each in table.argv)
+        effect = Effect(table.effect)
+        fold = effect is not Effect.ALLOW  # what is forbidden as .env is forbidden as .ENV
+        return cls(
+            number,
+            table.tool,
+            effect,
+            argv,
+            table.profile is not None,
+            tuple(Glob(pattern, fold) for pattern in table.paths),
+            tuple(map(Host.of, table.hosts)),
+            frozenset(table.methods) or (LOOKING if effect is Effect.ALLOW else METHODS),
+            tuple(map(ip_network, table.networks)),
+            table.routines,
+            table.reason,
+            f"rule {number} ({_subject(table)})",
+            Effect(table.tainted) if table.tainted else None,
+        )
+
+    def is_for(self, tool: str, routine: str) -> bool:
+        """Tell whether it speaks of this tool in this routine at all.
+
+        `maker/name` is a routine that an agent made: what allows must allow both, what forbids one forbids the other.
+        """
+        if tool != self.tool and not ("*" in self.tool and self._means(tool)):
+            return False
+        if not self.routines:
+            return True
+        every = all if self.effect is Effect.ALLOW else any
+        return every(any(fnmatchcase(name, each) for each in self.routines) for name in routine.split("/"))
+
+    def _means(self, tool: str) -> bool:
+        """Tell whether its pattern stands for a tool."""
+        return fnmatchcase(tool, self.tool) and (tool not in BY_NAME or self.effect is Effect.DENY)
+
+    def takes(self, words: Sequence[str]) -> bool:
+        """Tell whether a command begins as it says."""
+        if not self.argv:
+            return True
+        return len(self.argv) <= len(words) and all(
+            word in tokens for word, tokens in zip(words, self.argv, strict=False)
+        )
+
+    def covers(self, other: Rule) -> bool:
+        """Tell whether it speaks of everything that another rule speaks of; a no may be wrong, a yes never is."""
+        return (
+            (self.tool == other.tool or ((self.tool == "*" or "*" not in other.tool) and self._means(other.tool)))
+            and (not self.routines or (bool(other.routines) and set(other.routines) <= set(self.routines)))
+            and len(self.argv) <= len(other.argv)
+            and all(theirs <= ours for ours, theirs in zip(self.argv, other.argv, strict=False))
+            and (not self.profile or other.profile)
+            and (not self.paths or _all_covered(other.paths, self.paths))
+            and other.methods <= self.methods
+            and (not self.hosts or (bool(other.hosts) and all(map(self._means_all_of, other.hosts))))
+        )
+
+    def _means_all_of(self, host: Host) -> bool:
+        return any(host.within(ours) for ours in self.hosts)
+
+
+def _subject(table: RuleTable) -> str:
+    words = [each if isinstance(each, str) else each[0] + ("…" if len(each) > 1 else "") for each in table.argv]
+    named = table.paths or table.hosts
+    what = " ".join(words) or ", ".join(named[:2]) + ("…" if len(named) > 2 else "")
+    return f"{table.tool}: {what}" if what else table.tool
+
+
+def _all_covered(patterns: tuple[Glob, ...], by: tuple[Glob, ...]) -> bool:
+    return bool(patterns) and all(any(_wider(ours.pattern, theirs.pattern) for ours in by) for theirs in patterns)
+
+
+def _wider(ours: str, theirs: str) -> bool:
+    return ours in (theirs, "**") or (ours.endswith("/**") and theirs.startswith(ours[:-2]))
+
+
+# --- what no single key can know ----------------------------------------------------------------------
+
+
+def checks(known: frozenset[str]) -> tuple[Check[PolicyFile], ...]:
+    """Return the checks across the keys of a policy file; `known` are the tools there are."""
+
+    def tools(file: PolicyFile) -> Iterator[Conflict]:
+        named = [(f"rule[{place}].tool", [rule.tool]) for place, rule in enumerate(file.rule)]
+        named += [(f"routine.{name}.tools", list(table.tools or ())) for name, table in file.routine.items()]
+        named += [(f"routine.{name}.tainted_tools", list(table.tainted_tools)) for name, table in file.routine.items()]
+        for key, patterns in named:
+            for pattern in patterns:
+                # the tools of an MCP server are known only once it answers
+                if "__" not in pattern and not any(fnmatchcase(tool, pattern) for tool in known):
+                    yield Conflict(key, "no such tool", pattern, did_you_mean(pattern, known))
+
+    return (
+        Check(("rule.tool", "routine.*.tools", "routine.*.tainted_tools"), tools),
+        Check(("autonomy", "routine.*.autonomy"), _only_narrower),
+        Check(("rule.tool", "rule.argv", "rule.profile", "rule.effect", "rule.paths"), _keys_that_fit),
+        Check(("rule.tool", "rule.hosts", "rule.methods", "rule.networks", "rule.effect"), _hosts_that_fit),
+        Check(("rule.tool", "rule.argv", "rule.effect"), _actions_that_fit),
+        Check(("rule.argv", "rule.profile", "rule.effect", "rule.tool"), _programs_that_fit),
+        Check(("rule",), _shadowed),
+    )
+
+
+def _only_narrower(file: PolicyFile) -> Iterator[Conflict]:
+    for name, table in file.routine.items():
+        if table.autonomy is not None and PRESETS.index(table.autonomy) > PRESETS.index(file.autonomy):
+            problem = f'a routine can only be narrower than the file, which says "{file.autonomy}"'
+            yield Conflict(f"routine.{name}.autonomy", problem, table.autonomy)
+
+
+def _keys_that_fit(file: PolicyFile) -> Iterator[Conflict]:
+    for place, rule in enumerate(file.rule):
+        if rule.tainted and strictness(Effect(rule.tainted)) <= strictness(Effect(rule.effect)):
+            problem = f'changes nothing beside effect = "{rule.effect}"'
+            yield Conflict(f"rule[{place}].tainted", problem, rule.tainted, hint="leave it out")
+        key, shell = f"rule[{place}]", rule.tool == "shell"
+        acts_on = TOOLS.get(rule.tool, Tool()).acts_on
+        if rule.argv and acts_on not in ("command", "git", "script", "action"):
+            problem = "only rules for the tools shell, git, script, routine and config have argv"
+            yield Conflict(f"{key}.argv", problem, list(map(str, rule.argv)))
+        if rule.profile and not shell:
+            yield Conflict(f"{key}.profile", "only rules for the tool shell have a profile", rule.profile)
+        if rule.profile and rule.effect == "deny":
+            yield Conflict(
+                f"{key}.profile", "would deny harmless forms and leave the others", rule.profile, "leave it out"
+            )
+        if rule.paths and acts_on in ("nothing", "web", "script") and "*" not in rule.tool:
+            yield Conflict(f"{key}.paths", f"{rule.tool} acts on no file", list(rule.paths))
+        if rule.paths and shell and rule.effect == "allow" and not rule.profile:
+            hint = 'add profile = "read-only"'
+            yield Conflict(f"{key}.paths", "which words of a command are paths is known only with a profile", hint=hint)
+        if rule.effect == "allow" and rule.tool == "*":
+            yield Conflict(f"{key}.tool", "would allow every tool there is and will be", "*", "name the tools")
+        if rule.effect == "allow" and shell and not rule.argv and not rule.profile:
+            yield Conflict(key, "would allow every program", hint='add argv = ["PROGRAM"] or profile = "read-only"')
+        if (rule.match or rule.not_match) and acts_on == "nothing" and "*" not in rule.tool:
+            yield Conflict(f"{key}.match", f"{rule.tool} takes no command and no path to give an example of")
+
+
+def _hosts_that_fit(file: PolicyFile) -> Iterator[Conflict]:
+    for place, rule in enumerate(file.rule):
+        key, web = f"rule[{place}]", rule.tool == "http_request"
+        for name in ("hosts", "methods", "networks"):
+            if getattr(rule, name) and not web:
+                problem = f"only rules for the tool http_request have {name}"
+                yield Conflict(f"{key}.{name}", problem, list(getattr(rule, name)))
+        if web and rule.effect != "deny" and not rule.hosts:
+            hint = 'add hosts = ["api.example.org"], or ["*"] if you mean it'
+            yield Conflict(key, "would allow every host there is", hint=hint)
+        if rule.networks and rule.effect == "deny":
+            yield Conflict(
+                f"{key}.networks", "says what may be reached besides, and this rule forbids", hint="leave it out"
+            )
+
+
+def _actions_that_fit(file: PolicyFile) -> Iterator[Conflict]:
+    for place, rule in enumerate(file.rule):
+        subject, key = TOOLS.get(rule.tool, Tool()), f"rule[{place}].argv"
+        if subject.acts_on != "action":
+            continue
+        first, *rest = ((each,) if isinstance(each, str) else each for each in rule.argv or [()])
+        for action in first:
+            if action not in subject.actions:
+                hint = did_you_mean(action, subject.actions) or f"there are {', '.join(subject.actions)}"
+                yield Conflict(key, f"the tool {rule.tool} knows no such action", action, hint)
+        if rule.tool != "config" or rule.effect == "deny":
+            continue
+        if not rest and not (first and all(subject.actions.get(action, True) for action in first)):
+            hint = 'like argv = ["set", ["agent.language", "digest.at"]], or argv = ["show"]'
+            yield Conflict(key, "names no key, so agents might write any", hint=hint)
+        for name in rest[0] if rest else ():
+            if not is_settable(name) and not all(subject.actions.get(action, True) for action in first):
+                yield Conflict(key, "no agent may write this key", name, hint="README lists those that may be")
+
+
+def _programs_that_fit(file: PolicyFile) -> Iterator[Conflict]:
+    for place, rule in enumerate(file.rule):
+        if not rule.argv or rule.tool != "shell":
+            continue
+        first, key = rule.argv[0], f"rule[{place}].argv"
+        for program in [first] if isinstance(first, str) else first:
+            if "/" in program:
+                yield Conflict(key, "programs go by their plain names", program, f'write "{program.rsplit("/", 1)[1]}"')
+            elif rule.profile and program not in read_only():
+                hint = did_you_mean(program, sorted(read_only()))
+                yield Conflict(key, "the profile read-only does not know this program", program, hint)
+            elif (
+                rule.effect == "allow"
+                and not rule.profile
+                and len(rule.argv) == 1
+                and program in word_list("programs", "run_anything")
+            ):
+                yield Conflict(key, "runs whatever it is told to", program, "name the words that follow it, too")
+
+
+def _shadowed(file: PolicyFile) -> Iterator[Conflict]:
+    rules = [Rule.of(number, table) for number, table in enumerate(file.rule, 1)]
+    for rule in rules:
+        for other in rules:
+            if other is rule or not other.covers(rule) or _strictness(other) < _strictness(rule):
+                continue
+            if strictness(other.effect_on(tainted=True)) < strictness(rule.effect_on(tainted=True)):
+                continue
+            if _strictness(other) == _strictness(rule) and rule.covers(other) and rule.number < other.number:
+                continue  # twins: told of once, at the second
+            yield Conflict(
+                f"rule[{rule.number - 1}]",
+                f"{rule.label} can never decide anything: {other.label} covers it, as strict or stricter",
+                hint="take one of the two out, or narrow the other",
+            )
+            break
+
+
+def _strictness(rule: Rule) -> int:
+    return strictness(rule.effect)
+
+
+def strictness(effect: Effect) -> int:
+    """Return how strict an effect is: deny > ask > allow."""
+    return (Effect.ALLOW, Effect.ASK, Effect.DENY).index(effect)

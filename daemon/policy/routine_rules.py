@@ -1,0 +1,50 @@
+"""What the section of one routine leaves of the rules: which tools, commands, hosts and places to write.
+
+It only takes away: whatever lies within the confines still needs a rule that allows it.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from daemon.models import Effect, Verdict
+from daemon.policy.globs import Glob, any_covers
+from daemon.policy.judge import Part
+from daemon.policy.policy_file import OTHER, TOOLS, RoutineTable
+from daemon.policy.web import Host
+
+
+def offers(table: RoutineTable, tool: str) -> bool:
+    """Tell whether a routine may use a tool at all."""
+    return table.tools is None or any(fnmatchcase(tool, each) for each in table.tools)
+
+
+def without_tool(table: RoutineTable, tool: str, routine: str) -> Verdict | None:
+    """Return the refusal of a tool that a routine may not use; None if it may."""
+    if offers(table, tool):
+        return None
+    return _denied(routine, f"{routine} may not use {tool}", table.tools or ("finish",))
+
+
+def without_part(table: RoutineTable, part: Part, routine: str) -> Verdict | None:
+    """Return the refusal of one part of a call that lies outside the confines of its routine; None if it does not."""
+    if part.words and table.commands is not None and part.tool in ("shell", "git"):
+        words = part.words if part.tool == "shell" else ("git", *part.words)
+        if not any(words[: len(each.split())] == tuple(each.split()) for each in table.commands):
+            return _denied(routine, f"{routine} may not run {' '.join(words[:2])}", table.commands)
+    if part.target is not None and table.hosts is not None:
+        meant = any(Host.of(each).means(part.target) for each in table.hosts)
+        if not meant:
+            return _denied(routine, f"{routine} may not ask {part.target.origin}", table.hosts)
+    if TOOLS.get(part.tool, OTHER).acts_on == "writing" and table.write is not None:
+        globs = [Glob(each) for each in table.write]
+        if not all(any_covers(globs, names[0]) for names in part.paths):
+            return _denied(routine, f"{routine} may not write {part}", table.write)
+    return None
+
+
+def _denied(routine: str, reason: str, allowed: tuple[str, ...]) -> Verdict:
+    names = ", ".join(allowed) or "none"
+    return Verdict(
+        effect=Effect.DENY, rule=f"[routine.{routine}]", reason=reason, allowed=f"this routine may use {names}"
+    )

@@ -1,0 +1,58 @@
+"""What people are told when a run starts to wait for them: which call, why it is asked about, and the two commands.
+
+The call stands in an indented block, which no word of it can leave. What a run that has read strangers would do is made
+harmless like its reports (delivery/sanitize.py): its words may be theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from daemon.delivery.sanitize import neutral, printable
+from daemon.models import Petition, Run, WaitingNotice, new_id
+from daemon.runs.approvals.request import in_words
+
+LONGEST = 1_500  # characters of a call; the whole of it is in `agentctl approvals`
+MOST_QUESTIONS = 5  # of one turn, whose words stand in the notice
+
+
+def waiting_notice(
+    run: Run, petitions: Sequence[Petition], targets: Sequence[str], *, until: datetime, redact: Callable[[str], str]
+) -> WaitingNotice:
+    """Word the notice that a run waits for a person; `until`, in the reader's zone, it does so."""
+    host = os.uname().nodename
+    questions = []
+    for place, petition in enumerate(petitions):
+        id_ = new_id()
+        if place < MOST_QUESTIONS:
+            questions.append((id_, _question(petition, id_, until, redact)))
+        else:
+            questions.append((id_, f"Likewise asked: {id_}, {petition.tool}."))
+    head = f"The run {run.id} of {run.routine} on {host} waits: it wants to make a call that a person has to allow."
+    return WaitingNotice(
+        title=f"{run.routine} on {host} waits for your approval",
+        head=head,
+        questions=tuple(questions),
+        targets=tuple(dict.fromkeys(targets)),
+    )
+
+
+def _question(petition: Petition, id_: str, until: datetime, redact: Callable[[str], str]) -> str:
+    make_harmless = neutral if petition.taint else printable
+
+    def clean(text: str) -> str:
+        return make_harmless(redact(text))  # in this order: a secret with a link's signs in it would no longer be one
+
+    call = clean(in_words(petition.request, longest=sys.maxsize))  # cut last: half a secret is not known for one
+    call = call if len(call) <= LONGEST else f"{call[:LONGEST]}… (agentctl approvals shows the rest)"
+    block = "\n".join(f"    {line}" for line in f"{petition.tool}: {call}".splitlines())
+    reason = f", {petition.reason}" if petition.reason else ""
+    strangers = " The run has read what strangers may have written." if petition.taint else ""
+    return (
+        f"{block}\n\nIt is asked about because of {clean(f'{petition.rule}{reason}')}.{strangers} Without an answer by"
+        f" {until:%Y-%m-%d %H:%M %Z} it is refused, and the run goes on without it.\n\n"
+        f"    agentctl approve {id_}\n    agentctl reject {id_}"
+    )

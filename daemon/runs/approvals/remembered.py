@@ -1,0 +1,222 @@
+"""approvals.toml: calls that a person allowed for good, each exactly as it was asked, until it is revoked.
+
+It lies in the state folder and is written by us alone; a person may read it, and take entries out by hand. A remembered
+call must be the same word for word, run the same program from the same place, for the same routine, in a run that has
+read nothing of strangers (or whose routine names the tool in `tainted_tools`). What stands in files it is given may
+change; so may its program, as updates do that.
+
+Processes that share a database keep the same there, and each has it in its file: what is said on one holds on all.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import structlog
+
+from daemon.definitions.reading import load_toml
+from daemon.definitions.values import Items, Table
+from daemon.definitions.words import display
+from daemon.errors import ConfigError, DaemonError, Fault, NotFound, Refused
+from daemon.models import Approval, Json
+from daemon.policy.tables import word_list
+from daemon.runs.approvals.request import in_words
+
+log = structlog.get_logger()
+
+NAME = "approvals.toml"
+_HEAD = """\
+# Calls that were allowed for good, by `agentctl approve ID --remember`: each exactly as it stands here, for its
+# routine, as long as the run has read nothing of strangers. `agentctl approvals --revoke ID` takes one out again.
+
+"""
+# Tools whose calls are programs or change what agentd itself is.
+_NEVER = ("script", "routine", "config", "subagent")
+
+
+class Entry(Table):
+    """One call that was allowed for good."""
+
+    id: str
+    """Of the approval it came from."""
+    routine: str
+    tool: str
+    what: str
+    """For people."""
+    call: str
+    """Exactly, as JSON."""
+    by: str
+    at: datetime
+
+
+class File(Table):
+    """All of approvals.toml."""
+
+    version: Literal[1] = 1
+    remembered: Items[Entry] = ()
+
+
+class Remembered:
+    """What was allowed for good."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.fault = ""
+        """Why the file is not heeded; empty if it is."""
+        self._seen: tuple[int, int, int] | None = None
+        self._file = File()
+
+    def allows(self, request: Json) -> str:
+        """Return the entry that allows this call, in words; empty if none does."""
+        essence = _essence(request)
+        entries = self.entries()
+        found = next((entry for entry in entries if json.loads(entry.call) == essence), None)
+        return f"{NAME} ({found.id})" if found else ""
+
+    def entries(self) -> Sequence[Entry]:
+        """Return what is remembered; nothing as long as the file cannot be trusted."""
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            self._seen, self._file, self.fault = None, File(), ""
+            return ()
+        seen = (status.st_mtime_ns, status.st_size, status.st_ino)
+        if seen != self._seen:
+            self._seen, self._file, self.fault = seen, File(), ""
+            try:
+                self._file = self._read(status)
+            except ConfigError as error:
+                self.fault = str(error)
+                log.warning("approvals.unreadable", fault=self.fault)
+        return self._file.remembered
+
+    def _read(self, status: os.stat_result) -> File:
+        if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            problem = "could have been written by others, so nothing in it holds"
+            raise ConfigError(Fault(file=display(self.path), key="", found="", problem=problem, hint="chmod 600"))
+        file = load_toml(self.path, File)
+        for place, entry in enumerate(file.remembered):
+            try:
+                json.loads(entry.call)
+            except ValueError:
+                key = f"remembered[{place}].call"
+                fault = Fault(file=display(self.path), key=key, found=entry.call[:60], problem="is not JSON")
+                raise ConfigError(fault) from None
+        return file
+
+    def proposal(self, asked: Approval) -> tuple[str, str]:
+        """Return the diff that remembering would make, and the token that confirms it; Refused says why it may not."""
+        if why := _unfit(asked):
+            raise Refused(f"this cannot be remembered: {why}; approve it once, or write a rule into policy.toml")
+        old = self.entries()
+        if self.fault:
+            raise Refused(f"nothing is remembered as long as {NAME} cannot be read: {self.fault}")
+        before, after = _text(old), _text((*old, _entry(asked, by="", at=asked.created)))
+        lines = difflib.unified_diff(before.splitlines(), after.splitlines(), NAME, NAME, n=0, lineterm="")
+        return "\n".join(lines), hashlib.sha256(after.encode()).hexdigest()[:16]
+
+    def add(self, asked: Approval, *, by: str, at: datetime) -> Entry:
+        """Remember a call."""
+        entry = _entry(asked, by=by, at=at)
+        self._write((*self.entries(), entry))
+        return entry
+
+    def revoke(self, id_: str) -> Entry:
+        """Forget a call by the id of its approval, or the end of it. NotFound."""
+        entries = self.entries()
+        found = [entry for entry in entries if len(id_) >= 4 and entry.id.endswith(id_.upper())]
+        if len(found) != 1:
+            raise NotFound(f"nothing is remembered as {id_!r}; `agentctl approvals --remembered` shows what is")
+        self._write([entry for entry in entries if entry is not found[0]])
+        return found[0]
+
+    def learn(self, kept: str) -> None:
+        """Have in the file what processes that share a database keep there; as long as ours can be read."""
+        entries = File.model_validate_json(kept).remembered
+        if list(self.entries()) != list(entries) and not self.fault:
+            self._write(entries)
+
+    def _write(self, entries: Sequence[Entry]) -> None:
+        beside = self.path.with_name(f".{NAME}.new")
+        try:
+            beside.unlink(missing_ok=True)
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(_text(entries))
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self.path)
+        except OSError as error:
+            raise DaemonError(f"{self.path} cannot be written: {error.strerror}") from error
+
+
+def changed(kept: str | None, own: Sequence[Entry], change: Callable[[Sequence[Entry]], Sequence[Entry]]) -> str:
+    """Return what processes that share a database keep, after a change; at first it is what one of them has."""
+    entries = own if kept is None else File.model_validate_json(kept).remembered
+    return File(remembered=tuple(change(entries))).model_dump_json()
+
+
+def _text(entries: Sequence[Entry]) -> str:
+    import tomli_w
+
+    return _HEAD + tomli_w.dumps({"version": 1, "remembered": [entry.model_dump() for entry in entries]})
+
+
+def _entry(asked: Approval, *, by: str, at: datetime) -> Entry:
+    request = asked.petition.request
+    return Entry(
+        id=asked.id,
+        routine=asked.routine,
+        tool=asked.petition.tool,
+        what=in_words(request),
+        call=json.dumps(_essence(request), sort_keys=True, ensure_ascii=False),
+        by=by,
+        at=at.astimezone(UTC).replace(microsecond=0),
+    )
+
+
+def _essence(request: Json) -> Json:
+    """Return what must be the same for a call to be the one that was remembered."""
+    kept = {key: request[key] for key in ("tool", "routine", "folder")}
+    if not (line := request.get("line")):
+        return kept | {"arguments": request["arguments"]}
+    return kept | {"line": [[joint, [_same(command) for command in commands]] for joint, commands in line]}
+
+
+def _same(command: Json) -> Json:
+    return {
+        "argv": command["argv"],
+        "program": (command["program"] or {}).get("path"),
+        "streams": command["streams"],
+        "stdin": (command.get("stdin") or {}).get("path"),
+    }
+
+
+def _unfit(asked: Approval) -> str:
+    """Say why a call may not be allowed for good; empty if it may."""
+    petition = asked.petition
+    if petition.taint:
+        return "the run had read what strangers wrote, who may have chosen these very words"
+    if petition.tool in _NEVER:
+        return f"a call of {petition.tool} is a program of its own"
+    for _, commands in petition.request.get("line", ()):
+        for command in commands:
+            name = str(command["argv"][0]).rpartition("/")[2]
+            if command["program"] is None:
+                return f"{name} is not installed, and whatever comes by that name would be allowed"
+            if name in word_list("programs", "run_anything") | word_list("programs", "obey_files") or _versioned(name):
+                return f"{name} runs whatever it is told to"
+    return ""
+
+
+def _versioned(name: str) -> bool:
+    """Tell whether a program is an interpreter by a name with its version: `python3.11`, `perl5.36`."""
+    return name.rstrip("0123456789.") in word_list("programs", "run_anything")

@@ -1,0 +1,145 @@
+"""What a call would do, in one form for all that comes to the same, so that an approval fits this and nothing else.
+
+A command line is bound to its words, to the very bytes of its programs and of the files they are given (a script whose
+content changes is another script), to the folder it runs in and to the policy it was judged by. A call of the tool
+`script` is bound to the bytes of its script. Who asks, who answers and who starts a call describe it through one
+`CallDescriber`, so that they cannot differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shlex
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+from daemon.models import Json
+from daemon.policy.lexer import Unreadable
+from daemon.policy.policy import Policy
+from daemon.policy.reachable_paths import Reach
+from daemon.policy.requests import PlannedCommand
+from daemon.store.audit import digest
+
+__all__ = ["CallDescriber", "changed_between", "describe", "digest", "in_words"]
+
+# Of a larger file its size, inode and time of change have to do: a question must not read a disk.
+LARGEST = 64 << 20
+MOST_FILES = 200
+LONGEST_PATH = 4096
+LONGEST_WORDS = 2_000
+
+
+class CallDescriber:
+    """Describes calls by the policy and the folder of scripts that are in force at that moment."""
+
+    def __init__(self, policy: Callable[[], Policy], scripts: Callable[[], Path]) -> None:
+        self._policy, self._scripts = policy, scripts
+
+    async def describe(self, tool: str, arguments: Json, *, routine: str) -> Json:
+        """Return exactly what a call would do."""
+        policy, scripts = self._policy(), self._scripts()
+        return await asyncio.to_thread(describe, policy, tool, arguments, routine=routine, scripts=scripts)
+
+
+def describe(policy: Policy, tool: str, arguments: Json, *, routine: str, scripts: Path) -> Json:
+    """Return exactly what a call would do; it reads files, so not on the event loop. `scripts` is their folder."""
+    request: Json = {"tool": tool, "routine": routine, "policy": policy.hash, "folder": policy.reach.workspace}
+    if tool == "script" and (name := PurePath(str(arguments.get("name", ""))).name):
+        request["script"] = _identity(scripts / name)  # a yes is for this text of it, not for what it says tomorrow
+    line = policy.plan(tool, arguments, routine=routine)[1]
+    if not line:
+        return request | {"arguments": arguments, "files": dict(_files(_words_in(arguments), policy.reach))}
+    made = [[each.joint, [_command(command, policy.reach) for command in each.commands]] for each in line]
+    return request | {"arguments": arguments, "line": made}
+
+
+def _command(command: PlannedCommand, reach: Reach) -> Json:
+    from daemon.tools.builtin.command_lines import find_program
+
+    program = find_program(command.argv[0])
+    streams = [[each.fd, each.to.value] for each in command.redirects]
+    made: Json = {"argv": list(command.argv), "program": _identity(program) if program else None, "streams": streams}
+    if command.stdin:
+        made["stdin"] = _identity(Path(command.stdin.real))
+    return made | {"files": dict(_files(command.argv[1:], reach))}
+
+
+def _words_in(value: Any) -> list[str]:
+    """Return the short texts among the arguments of a call: any of them may name a file."""
+    if isinstance(value, str):
+        return [value] if len(value) < LONGEST_PATH else []
+    if isinstance(value, Mapping):
+        return [word for item in value.values() for word in _words_in(item)]
+    if isinstance(value, list):
+        return [word for item in value for word in _words_in(item)]
+    return []
+
+
+def _files(words: Any, reach: Reach) -> Iterator[tuple[str, Json]]:
+    """Yield the files that words may name, with what is in them."""
+    found = 0
+    for word in words:
+        for text in dict.fromkeys((word, word.partition("=")[2])):
+            try:
+                place = Path(reach.find(text).real) if text else None
+                is_file = place is not None and place.is_file()
+            except (Unreadable, ValueError, OSError):  # a word of 300 letters is no name of a file
+                continue
+            if place is not None and is_file and found < MOST_FILES:
+                found += 1
+                yield text, _identity(place)
+
+
+def _identity(path: Path) -> Json:
+    """Return what tells this file from any other: its place and what is in it."""
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST:
+                return {"path": str(path), "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    except OSError:
+        return {"path": str(path), "sha256": None}
+    return {"path": str(path), "size": status.st_size, "inode": status.st_ino, "changed": status.st_mtime_ns}
+
+
+def changed_between(before: Json, after: Json) -> str:
+    """Name what differs between two descriptions of one call; empty if nothing does."""
+    if before == after:
+        return ""
+    if before["policy"] != after["policy"]:
+        return "the policy has changed"
+    if before["folder"] != after["folder"]:
+        return f"the workspace has changed from {before['folder']} to {after['folder']}"
+    if before.get("script") != after.get("script"):
+        return f"the script {(after.get('script') or before['script'])['path']} has changed"
+    earlier, later = _identities(before), _identities(after)
+    paths = sorted(path for path in earlier.keys() | later.keys() if earlier.get(path) != later.get(path))
+    what = "a program or a file of this call, or its folder, has changed"
+    return f"{what}: {', '.join(paths[:3])}" if paths else what
+
+
+def _identities(value: Any) -> dict[str, Json]:
+    """Return every program and file in a description of a call, by path."""
+    if isinstance(value, list):
+        return {path: file for item in value for path, file in _identities(item).items()}
+    if not isinstance(value, Mapping):
+        return {}
+    if "path" in value and ("sha256" in value or "inode" in value):
+        return {str(value["path"]): dict(value)}
+    return {path: file for key, item in value.items() if key != "arguments" for path, file in _identities(item).items()}
+
+
+def in_words(request: Json, longest: int = LONGEST_WORDS) -> str:
+    """Return for a person what a request would do; of arguments at most so many characters."""
+    if line := request.get("line"):
+        parts = []
+        for place, (joint, commands) in enumerate(line):
+            piped = " | ".join(shlex.join(command["argv"]) for command in commands)
+            parts.append(piped if not place else f"{joint} {piped}")
+        return " ".join(parts)
+    said = ", ".join(f"{key} = {value!r}" for key, value in request["arguments"].items())
+    return said if len(said) <= longest else f"{said[:longest]}…"

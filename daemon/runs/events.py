@@ -1,0 +1,162 @@
+"""What is happening inside runs right now, for whoever watches: a bus inside the process, with no memory.
+
+Theory of operation: the journal is the truth, the bus only saves reading it all the time. A step of a run stands for at
+most one event (`of_step`), whose `id` is the step's number. Whoever needs each event exactly once (`api/events.py`)
+follows the bus first, reads the journal then, and skips on the bus what it has read. So publish an event only after the
+commit of the step it stands for. `thinking`, `failed_over` and `delta` stand for none, have no id, and are lost to
+whoever comes late.
+
+Event types: run_started {goal}, thinking, failed_over {from, to, reason}, tool_started {tool, args}, tool_finished
+{tool, ok, preview}, message {text}, delta {text}, run_waiting {status, detail}, run_ended {status, detail, report,
+silent}. Every event has `type`, `run`, `routine` and `at`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime
+from typing import Self
+from weakref import ReferenceType, ref
+
+from daemon.models import Json, Run, Step, StepKind
+
+# A follower that does not keep up loses the oldest events beyond these: memory stays bounded, and nobody waits for it.
+BACKLOG = 10_000
+
+
+class Following(AsyncIterator[Json]):
+    """The events from now on, for one follower; ends when it or the bus is closed."""
+
+    def __init__(self, run_id: str | None, others: set[ReferenceType[Following]]) -> None:
+        self.run_id = run_id
+        self._others = others
+        self.missed = False
+        """It fell so far behind that events were dropped; for the follower to reset once it has caught up."""
+        self._queue: deque[Json] = deque(maxlen=BACKLOG)
+        self._news = asyncio.Event()
+        self._closed = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Json:
+        while not self._queue:
+            if self._closed:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        return self._queue.popleft()
+
+    def push(self, event: Json) -> None:
+        if not self._closed:
+            self.missed = self.missed or len(self._queue) == BACKLOG
+            self._queue.append(event)
+            self._news.set()
+
+    def close(self) -> None:
+        """End after what is already queued."""
+        self._closed = True
+        self._news.set()
+        self._others.discard(ref(self))
+
+
+class Events:
+    """The bus. For the loop's thread only, as everything that publishes or follows lives there."""
+
+    def __init__(self) -> None:
+        # Weakly: a follower that was dropped without being closed takes itself off the list. No WeakSet, which counts
+        # in Python: each step of each run asks whether anybody listens, and hardly ever does anybody.
+        self._followers: set[ReferenceType[Following]] = set()
+        self._closed = False
+
+    @property
+    def followed(self) -> bool:
+        """Whether anybody listens; if not, an event need not be made."""
+        return bool(self._followers)
+
+    def publish(self, run_id: str, event: Json) -> None:
+        """Hand an event of a run to its followers; never blocks, and costs next to nothing when nobody follows."""
+        if not self._followers:
+            return
+        event = {"run": run_id, "at": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}
+        for follower in self._living():
+            if follower.run_id is None or follower.run_id == run_id:
+                follower.push(event)
+
+    def follow(self, run_id: str | None = None) -> Following:
+        """Return the events of a run (None: of all runs) from this call on, not from the first `await`."""
+        follower = Following(run_id, self._followers)
+        if self._closed:
+            follower.close()
+        else:
+            self._followers.add(ref(follower, self._followers.discard))
+        return follower
+
+    def followed_runs(self) -> set[str]:
+        """Return the runs that somebody follows by their ids."""
+        return {follower.run_id for follower in self._living() if follower.run_id is not None}
+
+    def watched(self, run_id: str) -> bool:
+        """Tell whether somebody follows this very run."""
+        return bool(self._followers) and any(follower.run_id == run_id for follower in self._living())
+
+    def close(self) -> None:
+        """End every follower, and at once whoever comes later."""
+        self._closed = True
+        for follower in self._living():
+            follower.close()
+
+    def _living(self) -> list[Following]:
+        return [follower for each in tuple(self._followers) if (follower := each()) is not None]
+
+
+def from_steps(run: Run, steps: Iterable[Step]) -> list[Json]:
+    """Return the events that a run's row and steps stand for, in order."""
+    told = [event for step in steps if (event := of_step(run, step)) is not None]
+    return [begin_of(run), *told, end_of(run)] if run.status.ended else [begin_of(run), *told]
+
+
+def begin_of(run: Run) -> Json:
+    """Return the first event of a run."""
+    return {"type": "run_started", **_stamp(run, run.started or run.created), "goal": run.goal}
+
+
+def of_step(run: Run, step: Step) -> Json | None:
+    """Return the event that a step stands for, if it stands for one."""
+    stamp, body = {"id": step.seq, **_stamp(run, step.at)}, step.body
+    match step.kind:
+        case StepKind.CALL:
+            event = {"type": "tool_started", **stamp, "tool": body["tool"], "args": body.get("arguments", {})}
+            return {**event, "call": step.call_id, "iteration": step.iteration}
+        case StepKind.RESULT:
+            event = {"type": "tool_finished", **stamp, "tool": body["tool"], "ok": body["ok"]}
+            event |= {"preview": preview(body["ok"], body["text"]), "seconds": body.get("seconds")}
+            return {**event, "call": step.call_id, "iteration": step.iteration}
+        case StepKind.LLM if body["content"].strip():
+            return {"type": "message", **stamp, "text": body["content"], "iteration": step.iteration}
+        case _:
+            return None
+
+
+def end_of(run: Run) -> Json:
+    """Return the last event of a run that has ended."""
+    end = {"type": "run_ended", **_stamp(run, run.ended or run.created), "status": run.status.value}
+    return {**end, "detail": run.detail, "report": run.report, "silent": run.silent}
+
+
+def waiting_of(run: Run) -> Json:
+    """Return the event of a run that is parked until somebody approves of what it wants to do."""
+    parked = {"type": "run_waiting", **_stamp(run, run.started or run.created)}
+    return {**parked, "status": run.status.value, "detail": run.detail}
+
+
+def preview(ok: bool, text: str) -> str:
+    """Return the first line of a result, or the first three of an error."""
+    return "\n".join(text.strip().splitlines()[: 1 if ok else 3])
+
+
+def _stamp(run: Run, at: datetime | None) -> Json:
+    moment = at.isoformat(timespec="milliseconds") if at else None
+    return {"run": run.id, "routine": run.routine, "at": moment}

@@ -1,0 +1,125 @@
+"""Hands that hold back: in a rehearsal what only looks is done, and of all else is told what it would have done.
+
+Whether a call may run was judged before, as ever; what a person would have to allow is not done either. Nothing here
+writes, sends or starts anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from difflib import unified_diff
+from typing import TYPE_CHECKING
+
+from daemon.agent.texts import say
+from daemon.agent.tool_calls import Ruling
+from daemon.errors import ToolFailed
+from daemon.models import Effect, FunctionCall, Json, Taint, ToolContext, ToolResult, Verdict
+from daemon.policy.lexer import Unreadable
+from daemon.policy.policy import Policy
+from daemon.system.safe_open import open_beneath
+from daemon.tools.builtin.subagent import SUBAGENT
+from daemon.tools.executor import ToolExecutor
+from daemon.tools.registry import FunctionRegistry
+
+if TYPE_CHECKING:
+    from daemon.policy.reachable_paths import Place
+
+REHEARSAL = "rehearsal"
+LONGEST = 8_000  # characters of what would be written that the model and the person read
+BIGGEST = 1_000_000  # bytes of a file that a diff is made with
+
+
+class HeldBack(ToolExecutor):
+    """Executes what only looks; answers all else with what it would do."""
+
+    def __init__(self, registry: FunctionRegistry, policy: Callable[[], Policy]) -> None:
+        super().__init__(registry)
+        self._policy = policy
+
+    async def run(self, call: FunctionCall, context: ToolContext | None = None) -> ToolResult:
+        definition = self.registry.get_function(call.name)
+        if definition is None or context is None or call.invalid is not None:
+            return await super().run(call, context)
+        looks = definition.read_only or self._policy().is_read_only(call.name, call.arguments)
+        if looks and not context.approved and call.name != SUBAGENT:
+            return await super().run(call, context)
+        try:
+            definition.signature.bind(call.arguments, context)
+            what = await asyncio.to_thread(would, self._policy(), call, context)
+        except (ToolFailed, Unreadable) as error:
+            return ToolResult(ok=False, text=f"[failed] {error}")
+        if context.approved:
+            what = f"would ask a person first ({context.approved}), then {what.removeprefix('would ')}"
+        return ToolResult(ok=True, text=say("rehearsed", context.language, what=what), would=what)
+
+
+class NobodyNeeded:
+    """The desk of a rehearsal: nobody is asked, as nothing that would have to be allowed is done."""
+
+    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> Ruling:
+        allowed = replace(verdict, effect=Effect.ALLOW, reason=f"asked by {verdict.rule}")
+        return Ruling(verdict=allowed, standing=verdict.rule, asked=verdict.rule)
+
+
+def would(policy: Policy, call: FunctionCall, context: ToolContext) -> str:
+    """Say what a call would do, as exactly as can be told without doing it."""
+    arguments = call.arguments
+    match call.name:
+        case "file_write":
+            return _write(policy.reach.find(str(arguments["path"]), writing=True), str(arguments["content"]))
+        case "shell":
+            _, line = policy.plan("shell", arguments, routine=context.routine, tainted=context.tainted)
+            commands = [list(command.argv) for part in line for command in part.commands]
+            told = "\n".join(json.dumps(argv, ensure_ascii=False) for argv in commands)
+            return f"would run {arguments['command']}\n{told}".rstrip()
+        case "script":
+            return f"would run the script {arguments['name']} with {_json(arguments.get('arguments', []))}"
+        case "http_request":
+            return _send(arguments)
+        case "memory_store":
+            return f"would remember {arguments.get('key', '')}: {_cut(str(arguments.get('content', '')))}"
+        case "subagent":
+            return f"would hand this to a sub-agent: {_cut(str(arguments.get('task', '')))}"
+    return f"would call {call.name} with {_cut(_json(arguments))}"
+
+
+def _write(place: Place, content: str) -> str:
+    before = _content_of(place)
+    size, name = len(content.encode()), place.names[0]
+    if before == content:
+        return f"would write {name} ({size} bytes), as it is already"
+    if before is None:
+        head = f"would write {name} ({size} bytes), a new file"
+    else:
+        head = f"would write {name} ({size} bytes), which holds {len(before.encode())} bytes now"
+    lines = unified_diff((before or "").splitlines(), content.splitlines(), name, name, lineterm="", n=2)
+    return f"{head}\n{_cut(chr(10).join(lines))}"
+
+
+def _content_of(place: Place) -> str | None:
+    """Return what a file holds now; None if there is none, or none that could be shown."""
+    try:
+        with os.fdopen(open_beneath(place.root, place.inside), "rb") as file:
+            return file.read(BIGGEST).decode(errors="replace")
+    except OSError:
+        return None
+
+
+def _send(arguments: Json) -> str:
+    lines = [f"would send {arguments.get('method', 'GET')} {arguments['url']}"]
+    rest = {key: value for key, value in arguments.items() if key not in ("method", "url") and value}
+    for key, value in rest.items():
+        lines.append(f"{key}: {value if isinstance(value, str) else _json(value)}")
+    return _cut("\n".join(lines))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n[… {len(text) - LONGEST} more characters …]"

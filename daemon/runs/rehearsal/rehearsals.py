@@ -1,0 +1,167 @@
+"""Rehearsals: a routine tried with the real model before it is trusted, and held back until a person has seen that.
+
+A rehearsal is a run of its own kind, under a name that no routine has (`rehearsal:NAME`): it fills no slot, no gate and
+no later run compares with it, no memory keeps it, and nothing of it is sent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from daemon.definitions.routines.routine import Routine
+from daemon.delivery.channels.file import report_path
+from daemon.errors import NotFound, Refused
+from daemon.models import Json, Report, Run, Status, Step, StepKind
+from daemon.runs.rehearsal.approved import approved, key_of
+from daemon.runs.rehearsal.dry_run import REHEARSAL
+from daemon.store.journal import Claim
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from daemon.store.journal import Journal
+    from daemon.system.clock import Clock
+
+log = structlog.get_logger()
+PREFIX = f"{REHEARSAL}:"
+
+
+class Engine(Protocol):
+    """Who knows the routines."""
+
+    @property
+    def routines(self) -> Mapping[str, Routine]: ...
+    async def rehearsed(self, name: str) -> None:
+        """A rehearsal of the routine was approved: it need not be held back any more."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effect:
+    """One call that was not done."""
+
+    call: str
+    tool: str
+    text: str
+
+
+class Rehearsals:
+    """Begins rehearsals and takes people's word on them."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        engine: Engine,
+        *,
+        submit: Callable[[Run], Awaitable[None]],
+        afford: Callable[[Routine], Awaitable[str | None]],
+        clock: Clock,
+        zone: Callable[[], str],
+    ) -> None:
+        self._journal, self._engine, self._submit, self._afford = journal, engine, submit, afford
+        self._clock, self._zone = clock, zone
+
+    async def begin(self, name: str, event: str) -> Run:
+        """Start a rehearsal; the same event gets the same one. NotFound; Refused where no more may be spent."""
+        routine, line = self._routine(name), f"{PREFIX}{name}"
+        if earlier := await self._journal.run_of_event(line, event):
+            return earlier
+        if cap := await self._afford(routine):
+            raise Refused(f"{name} may spend no more for now: {cap}; agentctl usage shows what was spent")
+        claim = Claim(
+            routine=line,
+            definition=routine.dump(),
+            trigger=REHEARSAL,
+            slot=self._clock.now(),
+            goal=routine.run.prompt,
+            event=event,
+        )
+        (run,) = await self._journal.open_slots([claim])
+        if run is None:
+            raise Refused(f"a rehearsal of {name} has begun at this very moment; ask again")
+        await self._submit(run)
+        return run
+
+    async def told(self, run_id: str) -> Json:
+        """Return what a rehearsal would have done."""
+        run, routine = await self._rehearsal(run_id)
+        now = self._engine.routines.get(routine.name)
+        return {
+            "run": run.id,
+            "routine": routine.name,
+            "status": run.status.value,
+            "silent": run.silent,
+            "effects": [
+                {"call": each.call, "tool": each.tool, "text": each.text}
+                for each in effects_of(await self._journal.steps(run.id))
+            ],
+            "deliveries": [] if run.silent else deliveries_of(run, routine, self._zone()),
+            "tokens": run.usage.total,
+            "usd": await self._journal.paid_for(run.id) if run.usage.total else 0.0,
+            "held": bool(now and now.run.rehearse_first and not await approved(self._journal, now)),
+            "current": now is not None and now.rehearsal_key == routine.rehearsal_key,
+        }
+
+    async def approve(self, run_id: str, by: str) -> Json:
+        """Let a routine run as it was rehearsed; Refused if it failed, or if it was edited since."""
+        run, routine = await self._rehearsal(run_id)
+        name = routine.name
+        if run.status is not Status.SUCCEEDED:
+            raise Refused(f"the rehearsal {run.id} is {run.status}, which nobody can approve: agentctl rehearse {name}")
+        if self._routine(name).rehearsal_key != routine.rehearsal_key:
+            raise Refused(f"{name} was edited since: rehearse it as it is now: agentctl rehearse {name}")
+        await self._journal.remember(key_of(name), json.dumps({"key": routine.rehearsal_key, "run": run.id, "by": by}))
+        await self._journal.write_audit("rehearsed", actor=by, routine=name, body={"run": run.id})
+        await self._engine.rehearsed(name)
+        log.info("routine.rehearsed", routine=name, run=run.id, by=by)
+        return await self.told(run.id)
+
+    async def _rehearsal(self, run_id: str) -> tuple[Run, Routine]:
+        run = await self._journal.get(run_id)
+        if run.trigger != REHEARSAL:
+            raise NotFound(f"run {run.id} is no rehearsal; agentctl rehearse ROUTINE makes one")
+        try:
+            return run, Routine.restore(await self._journal.definition(run.definition))
+        except ValueError:
+            raise Refused(f"the definition of run {run.id} cannot be read by this version, or was forgotten") from None
+
+    def _routine(self, name: str) -> Routine:
+        if name not in self._engine.routines:
+            raise NotFound(f"there is no routine {name!r} to rehearse; agentctl list shows those there are")
+        return self._engine.routines[name]
+
+
+def effects_of(steps: Sequence[Step]) -> list[Effect]:
+    """Return the calls of a rehearsal that were not done, in order."""
+    return [
+        Effect(call=str(step.call_id), tool=step.body["tool"], text=would)
+        for step in steps
+        if step.kind is StepKind.RESULT and (would := step.body.get("would") or _would_of_old(step.body))
+    ]
+
+
+def _would_of_old(body: Json) -> str:
+    """Return what a call of a rehearsal would have done that an older version recorded in its text only."""
+    is_held = body["ok"] and body["text"].startswith(("[rehearsal: this was not done", "[演练"))
+    return str(body["text"].partition("] ")[2]) if is_held else ""
+
+
+def deliveries_of(run: Run, routine: Routine, zone: str) -> list[str]:
+    """Say where the report would be sent."""
+    report = Report(
+        run=run.id,
+        routine=routine.name,
+        slot=run.slot,
+        status=run.status,
+        text=run.report or "",
+        scheduled_zone=routine.trigger.timezone or zone,
+    )
+    return [
+        f"would send the report to {place.to}{f': {report_path(place.path, report)}' if place.path else ''}"
+        for place in routine.deliver
+        if run.status.value in place.on
+    ]

@@ -1,0 +1,390 @@
+"""Play a recorded run again, through the same gate, gather and loop as a live one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from structlog.contextvars import bound_contextvars
+
+from daemon.agent.agent import NEVER, Agent
+from daemon.agent.loop import Limits
+from daemon.agent.prompt import Persona, PromptContext
+from daemon.agent.tool_calls import Hands, NobodyToAsk, Parked
+from daemon.agent.transcript import Transcript, facts_from, image_from
+from daemon.definitions.routines.routine import Routine
+from daemon.errors import DaemonError, OverBudget, ProviderError, Refused
+from daemon.models import FunctionCall, Reply, Run, Status, Step, StepKind, Taint, ToolContext, ToolResult, Usage
+from daemon.policy.policy import Policy
+from daemon.runs.images import Pictures
+from daemon.runs.replay.cassette import Cassette
+from daemon.runs.replay.compare import calls_of, diff, differences, of_ends
+from daemon.runs.replay.outcome import Difference, End, Outcome, Wish
+from daemon.runs.replay.recorded import Ended, Tape, TapeHands, TapeInbox, TapeModel
+from daemon.runs.replay.verdicts import TapeDesk, TapeJudge
+from daemon.runs.run import answer
+from daemon.tools.builtin import sysinfo
+from daemon.tools.registry import FunctionRegistry
+
+if TYPE_CHECKING:
+    from daemon.agent.tool_calls import Desk
+    from daemon.models import Json
+    from daemon.providers import LLMProvider
+    from daemon.runs.run import Record
+
+# Ends that nothing in the record brings about: a person, the clock, a process that died.
+_FROM_OUTSIDE = {
+    Status.CANCELLED: "a person cancelled it",
+    Status.TIMED_OUT: "its time was up",
+    Status.INTERRUPTED: "it broke off and was not taken up again",
+    Status.RUNNING: "it is still under way",
+    Status.QUEUED: "it waits to be taken up again",
+    Status.WAITING: "it waits for a person",
+}
+ASK = "ask"
+SUBAGENT = "subagent"
+
+
+async def play(cassette: Cassette, wish: Wish = Wish()) -> Outcome:  # noqa: B008  frozen
+    """Play a run again and return how it compares; raises Refused for a record that this version cannot read."""
+    try:
+        routine = Routine.restore(cassette.definition)
+    except ValueError as error:
+        raise Refused(f"its definition cannot be read by this version: {str(error).splitlines()[0]}") from None
+    stage = _Stage(cassette, routine, wish)
+    with bound_contextvars(replay=cassette.run.id):
+        end = await stage.play()
+    return stage.outcome(end)
+
+
+class _Recording:
+    """Keeps the steps of the run that is played."""
+
+    alone = True
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+
+    def ride(self, *steps: Step) -> None:
+        self.steps += steps
+
+    def append(self, *steps: Step, durable: bool = False) -> asyncio.Future[list[Step]]:
+        self.steps += steps
+        kept: asyncio.Future[list[Step]] = asyncio.get_running_loop().create_future()
+        kept.set_result(list(steps))
+        return kept
+
+
+class _Events:
+    """Looks at what the event that began the run said as it was looked at then."""
+
+    def __init__(self, goal: Step | None) -> None:
+        self._facts = {fact.tool: fact.text for fact in facts_from(goal.body)} if goal else {}
+        self._taint = Taint(goal.body.get("taint", "")) if goal else Taint.NONE
+
+    async def look(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
+        if key != "event":
+            return result
+        return replace(result, text=self._facts.get(call.name, result.text), taint=self._taint)
+
+
+class _History:
+    """What the run could see of the journal, and nothing else of it."""
+
+    def __init__(self, cassette: Cassette, tape: Tape) -> None:
+        self._cassette, self._tape = cassette, tape
+
+    async def get(self, run_id_or_prefix: str) -> Run:
+        goal = self._tape.goal
+        return replace(self._cassette.run, taint=Taint(goal.body.get("taint", "")) if goal else Taint.NONE)
+
+    async def input_of(self, run_id: str) -> Any:
+        return self._cassette.given
+
+    async def last(self, routine: str, *, statuses: Iterable[Status], before: str | None = None) -> Run | None:
+        return self._cassette.run if self._cassette.before else None
+
+    async def steps(self, run_id: str) -> list[Step]:
+        return [
+            Step(kind=StepKind.RESULT, iteration=0, call_id=f"gather.{name}", body={"ok": True, "value": value})
+            for name, value in self._cassette.before.items()
+        ]
+
+
+class _Stage:
+    """What a run that is played again finds around itself: see `run.Around`."""
+
+    def __init__(self, cassette: Cassette, routine: Routine, wish: Wish) -> None:
+        self._cassette, self._routine, self._wish = cassette, routine, wish
+        self._tape = Tape(cassette.steps, cassette.run, cassette.language)
+        workspace = Path(cassette.workspace)
+        then = {hash_: Policy.read(text, workspace=workspace) for hash_, text in cassette.policies.items()}
+        asking = bool(wish.models)
+        self._policy = wish.policy or next(reversed(list(then.values())), None)
+        self._judge = TapeJudge(
+            self._tape, then, wish.by_now if asking else None, wish.policy, trying=bool(wish.changed)
+        )
+        self._desk = TapeDesk(self._tape, trying=bool(wish.changed))
+        self._unknown = self._tape.unknown_here()
+        self._registry = self._tools()
+        self._hands = TapeHands(self._tape, self._registry, loose=asking)
+        self._asks = list(self._tape.asks)
+        self._agent: Agent | None = None
+        self._record = _Recording()
+        self.journal = _History(cassette, self._tape)
+
+    # --- what run.answer asks for
+
+    def hands_for_gate(self, run: Run, routine: Routine) -> Hands:
+        return self.hands_for(run, routine)
+
+    def hands_for(self, run: Run, routine: Routine) -> Hands:
+        """Return hands that gather: what was there then."""
+        offered = next(iter(self._unknown.values()), None)
+        return Hands(
+            registry=self._registry,
+            executor=self._hands,
+            policy=self._judge,
+            context=self._context,
+            offered=self._registry.names() if offered is None else offered,
+            desk=self._who_is_asked,
+            screen=_Events(self._tape.goal),
+        )
+
+    async def pictures(self, routine: Routine, run: Run, given: Any) -> Pictures:
+        """Return what the model was shown then."""
+        body = self._tape.goal.body if self._tape.goal else {}
+        return Pictures(
+            images=tuple(image_from(each) for each in body.get("images", ())),
+            facts=tuple(fact for fact in facts_from(body) if fact.tool == "media") if body else (),
+            notes=tuple(body.get("notes", ())),
+        )
+
+    async def agent_for(self, run: Run, routine: Routine, record: Record, deadline: float) -> Agent:
+        """Return the agent, with the prompt of then."""
+        frozen, spec = self._cassette.frozen, routine.run
+        if frozen is None:
+            raise Ended
+        limits = self._policy.limits_for(routine.under).tool_calls if self._policy else spec.max_tool_calls
+        first, *others = self._models(frozen)
+        agent = Agent(
+            first,
+            self._registry,
+            None,
+            self._judge,
+            record,
+            context=PromptContext(
+                persona=Persona(language=self._cassette.language),
+                workspace=self._context.workspace,
+                now=run.created,
+                zone=UTC,
+                routine="" if run.trigger == ASK else routine.name,
+                silent_token=routine.run.silent_token or "",
+                sections={},
+            ),
+            tool_context=self._context,
+            required_tools=spec.required_tools,
+            limits=Limits(
+                max_iterations=spec.max_iterations,
+                max_tool_calls=min(spec.max_tool_calls, limits),
+                tokens=spec.budget.tokens,
+                temperature=spec.temperature,
+                max_tokens=spec.max_tokens,
+            ),
+            fallback=others,
+            steps=record.steps,
+            taint=self._taint_before,
+            deadline=deadline,
+            desk=self._who_is_asked,
+            inbox=TapeInbox(self._tape, self._iteration),
+            prompt=frozen,
+            executor=self._hands,
+        )
+        self._agent = agent
+        return agent
+
+    def _iteration(self) -> int:
+        return self._agent.transcript.iterations if self._agent else 0
+
+    @property
+    def _taint_before(self) -> Taint:
+        """What the run had of strangers before its first step."""
+        origin = self._routine.origin
+        return Taint.TAINTED if origin and origin.tainted else Taint.NONE
+
+    @property
+    def _who_is_asked(self) -> Desk:
+        nobody = self._cassette.run.trigger == SUBAGENT and self._wish.policy is not None
+        return NobodyToAsk() if nobody else self._desk
+
+    @property
+    def _context(self) -> ToolContext:
+        cassette = self._cassette
+        return ToolContext(
+            run=cassette.run.id,
+            routine=self._routine.under,
+            workspace=Path(cassette.workspace),
+            language=cassette.language,
+        )
+
+    def _models(self, frozen: Json) -> Sequence[LLMProvider]:
+        if self._wish.models:
+            return self._wish.models
+        names = [str(frozen["provider"])]
+        names += [str(step.body["to"]) for step in self._asks if step.kind is StepKind.FAILOVER]
+        model = str(frozen.get("model", ""))
+        return [TapeModel(name, model, self._tape, self._asks) for name in dict.fromkeys(names)]
+
+    def _tools(self) -> FunctionRegistry:
+        """Return functions of the names there were; they are never called."""
+        registry, calls = FunctionRegistry(), self._tape.calls.values()
+        frozen = self._cassette.frozen or {}
+        schemas = {str(each["name"]): each for each in frozen.get("functions") or ()}
+        names = [*schemas, *(each.tool for each in self._routine.gather), *(step.body["tool"] for step in calls)]
+        for name in dict.fromkeys([*names, "shell"]):
+            if name in self._unknown or (name not in schemas and not _named(name)):
+                continue
+            again = [
+                bool(step.body.get("repeatable"))
+                for step in calls
+                if step.body["tool"] == name and not step.body.get("approval") and step.body.get("verdict")
+            ]
+            schema = schemas.get(name, {})
+            registry.register(
+                name,
+                str(schema.get("description", name)),
+                _never_called,
+                schema.get("parameters", {"type": "object", "properties": {}}),
+                idempotent=bool(again) and all(again),
+                changes=sysinfo.changes if name == "sysinfo" else None,
+            )
+        return registry
+
+    # --- playing
+
+    async def play(self) -> End:
+        """Play the run; return how it ended."""
+        run = replace(self._cassette.run, taint=self._taint_before)
+        if self._wish.prompt is not None:
+            run = replace(run, goal=self._wish.prompt)
+        deadline = asyncio.get_running_loop().time() + NEVER
+        while True:
+            try:
+                found = await answer(run, self._routine, self, self._record, deadline)
+            except Parked:
+                if self._desk.answer():
+                    continue
+                return self._broken_off(Status.INTERRUPTED, None)
+            except Ended:
+                return self._broken_off(Status.INTERRUPTED, None)
+            except OverBudget as error:
+                return self._broken_off(Status.FAILED, str(error))
+            except ProviderError as error:
+                return self._broken_off(Status.FAILED, str(error))
+            except DaemonError as error:
+                return self._broken_off(Status.FAILED, str(error))
+            if isinstance(found, str):
+                return replace(self._broken_off(Status.SKIPPED, found))
+            return self._ended(found[0])
+
+    def _broken_off(self, status: Status, detail: str | None) -> End:
+        transcript = Transcript(self._record.steps)
+        return End(
+            status=status,
+            detail=detail,
+            report="",
+            silent=False,
+            iterations=self._cassette.run.iterations,
+            usage=transcript.usage,
+            calls=calls_of(self._record.steps, self._desk.would_ask),
+        )
+
+    def _ended(self, reply: Reply) -> End:
+        return End(
+            status=reply.status,
+            detail=reply.detail,
+            report=reply.content,
+            silent=reply.silent,
+            iterations=reply.iterations,
+            usage=reply.usage,
+            calls=calls_of(self._record.steps, self._desk.would_ask),
+        )
+
+    # --- comparing
+
+    def outcome(self, played: End) -> Outcome:
+        """Return how what was played compares with what was recorded."""
+        cassette, run, wish = self._cassette, self._cassette.run, self._wish
+        recorded = End(
+            status=run.status,
+            detail=run.detail,
+            report=run.report or "",
+            silent=run.silent,
+            iterations=run.iterations,
+            # what a summary for the memory cost is no part of the conversation
+            usage=played.usage if self._routine.run.memory == "recall+store" else run.usage,
+            calls=calls_of(cassette.steps),
+        )
+        found = self._parted(recorded, played)
+        outside = ""
+        if not wish.changed and not found and (outside := self._outside(played)):
+            played = recorded
+        else:
+            found += of_ends(recorded, played) if not wish.changed else self._changed(recorded, played)
+            if found and wish.prompt is not None:
+                change = diff(run.goal, wish.prompt)
+                found.insert(0, Difference(at="the beginning", seq=None, what="the prompt differs", diff=change))
+        return Outcome(
+            run=run.id,
+            routine=run.routine,
+            changed=wish.changed,
+            steps=len(cassette.steps),
+            recorded=recorded,
+            played=played,
+            differences=found,
+            never_made=[f"{key} {call.name} {_words(call.arguments)}" for key, call in self._hands.never_made],
+            would_ask=[f"{key}: {verdict.rule}" for key, verdict in self._desk.would_ask.items()],
+            outside=outside,
+            missing=cassette.missing,
+            asked=played.usage if wish.models else Usage(),
+        )
+
+    def _parted(self, recorded: End, played: End) -> list[Difference]:
+        if not self._wish.changed:
+            return list(differences(self._cassette.steps, self._record.steps))
+        if recorded.calls == played.calls:
+            return []
+        before, after = "\n".join(recorded.calls), "\n".join(played.calls)
+        return [Difference(at="the calls", seq=None, what="the calls differ", diff=diff(before, after))]
+
+    @staticmethod
+    def _changed(recorded: End, played: End) -> list[Difference]:
+        """Return in what the ends differ that matters when something was changed on purpose."""
+        return list(of_ends(recorded, played, ("status", "detail", "report", "silent")))
+
+    def _outside(self, played: End) -> str:
+        """Return what ended the run from outside, in words; empty if it ended by itself."""
+        run = self._cassette.run
+        if words := _FROM_OUTSIDE.get(run.status):
+            return words
+        if run.status is Status.FAILED and played.status is Status.INTERRUPTED:
+            return f"it failed here: {run.detail}"
+        return ""
+
+
+def _named(name: str) -> bool:
+    return name.replace("_", "").replace("-", "").isalnum() and name.isascii() and len(name) <= 64
+
+
+def _words(arguments: Json) -> str:
+    import json
+
+    return json.dumps(arguments, ensure_ascii=False, sort_keys=True)
+
+
+def _never_called(**_arguments: Any) -> None:
+    raise AssertionError("a replay calls no tool")

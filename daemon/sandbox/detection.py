@@ -1,0 +1,275 @@
+"""Find out which sandbox this machine has, by trying to break out of it.
+
+That a program is installed or the kernel new enough says little: containers, hardened kernels and other daemons' units
+forbid parts of it. So an intruder (escape_tests.py) is started just as a tool's program would be, and does its worst;
+what it says and what has happened outside must agree that nothing has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import secrets
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from daemon.sandbox import confine
+from daemon.sandbox.bounds import Bounds, Limits, Mode
+from daemon.sandbox.running import Running, run
+from daemon.sandbox.sandbox import Probe, Sandbox, UnusableSandbox, User
+
+PROBES = (
+    *("write outside", "read a secret", "reach a socket", "reach the network", "reach other processes"),
+    *("exceed its limits", "survive its end"),
+)
+"""What a sandbox must not let a program do."""
+
+BWRAP = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
+_LIMITS = Limits(seconds=10, memory=256 << 20)
+# Far more than it takes: what is found holds for as long as the daemon lives, and a machine that boots is busy.
+_SECONDS = 60.0
+# The limit on processes counts those of the whole user: while many are started, a program gets none for a moment.
+_PAUSES = (0.1, 0.5, 2.0, 5.0)  # seconds
+
+
+async def choose(mode: Mode, folder: Path, user: User | None = None, *, bwrap: Sequence[str] = BWRAP) -> Sandbox:
+    """Return the best sandbox there is; `folder` is one of ours, outside of which the intruder has no business."""
+    if mode == "off":
+        return Sandbox(level="off", user=user)
+    unusable: list[UnusableSandbox] = []
+    for candidate in _candidates(user, bwrap, unusable):
+        try:
+            probes = await _examined(candidate, folder)
+        except OSError as error:
+            unusable.append(UnusableSandbox(candidate.level, f"could not be tried: {error.strerror or error}"))
+            continue
+        broken = [probe for probe in probes if not probe.held]
+        if not broken:
+            return replace(candidate, probes=probes, unusable=tuple(unusable))
+        why = f"a program could {broken[0].name}: {broken[0].found}"
+        unusable.append(UnusableSandbox(candidate.level, why))
+    return Sandbox(level="profiles", unusable=tuple(unusable), user=user)
+
+
+async def _examined(candidate: Sandbox, folder: Path) -> tuple[Probe, ...]:
+    """Examine a rung, again where it only lacked room for one more process; OSError."""
+    for pause in _PAUSES:
+        try:
+            return await examine(candidate, folder)
+        except OSError as error:
+            if error.errno != errno.EAGAIN and os.strerror(errno.EAGAIN) not in str(error):
+                raise
+        await asyncio.sleep(pause)
+    return await examine(candidate, folder)
+
+
+def _candidates(user: User | None, bwrap: Sequence[str], unusable: list[UnusableSandbox]) -> Iterator[Sandbox]:
+    """Yield the rungs of the ladder that are worth a try, the best first; why another is not is added to `unusable`."""
+    if sys.platform != "linux":
+        unusable.append(UnusableSandbox("", "there is a sandbox for Linux only"))
+        return
+    if installed := next((path for path in bwrap if os.access(path, os.X_OK)), None):
+        yield Sandbox(level="bubblewrap", bwrap=installed, user=user)
+    else:
+        unusable.append(UnusableSandbox("bubblewrap", "is not installed", is_installed=False))
+    version = confine.landlock_version()
+    if version < confine.OLDEST_LANDLOCK:
+        why = f"the kernel has {f'version {version}' if version else 'none'}, 3 is needed"
+        unusable.append(UnusableSandbox("landlock", why))
+    elif confine.filter_program() is None:
+        unusable.append(UnusableSandbox("landlock", f"no filter is known for {os.uname().machine}"))
+    else:
+        yield Sandbox(level="landlock", user=user)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Scene:
+    """What an intruder could get at."""
+
+    workspace: Path
+    outside: Path
+    secret: Path
+    marker: str
+    unix: socket.socket
+    abstract: socket.socket
+    tcp: socket.socket
+    udp: socket.socket
+    victim: subprocess.Popen[bytes]
+    python: str
+
+    def traces(self) -> Iterator[tuple[str, str]]:
+        """Yield what has happened, seen from outside."""
+        if sorted(path.name for path in self.outside.iterdir()) != ["secret", "socket"] or list(
+            self.workspace.iterdir()
+        ):
+            yield "write outside", "files came or went"
+        elif (self.secret.read_text(), stat.S_IMODE(self.secret.stat().st_mode)) != (self.marker, 0o666) or (
+            self.secret.stat().st_mtime < 2
+        ):
+            yield "write outside", "a file was changed"
+        if self.victim.poll() is not None:
+            yield "reach other processes", "one was killed"
+        for name, listener in (
+            ("reach a socket", self.unix),
+            ("reach a socket", self.abstract),
+            ("reach the network", self.tcp),
+        ):
+            with suppress(BlockingIOError):
+                listener.accept()[0].close()
+                yield name, "a connection came"
+        with suppress(BlockingIOError):
+            self.udp.recv(1)
+            yield "reach the network", "a packet came"
+
+
+async def examine(sandbox: Sandbox, folder: Path) -> tuple[Probe, ...]:
+    """Let an intruder loose in a sandbox and return what held; OSError if that cannot be done."""
+    with _scene(folder, sandbox.user) as scene, ExitStack() as ends:
+        reading, writing = os.pipe()
+        ends.callback(os.close, reading)
+        bounds = Bounds(workspace=str(scene.workspace), folder=str(scene.workspace), limits=_LIMITS)
+        words = [scene.python, "-I", "-S", "-c", Path(__file__).with_name("escape_tests.py").read_text()]
+        words += [str(scene.outside), str(scene.secret), str(scene.tcp.getsockname()[1]), str(scene.victim.pid)]
+        words += [scene.marker, str(_LIMITS.memory)]
+        try:
+            intruder = Running(
+                path=scene.python, argv=words, stdin=writing, cell=sandbox.cell(bounds), needs=needed_by(scene.python)
+            )
+            ended = await run(
+                [(";", [intruder])], folder=scene.workspace, environment={}, seconds=_SECONDS, output_bytes=10_000
+            )
+        finally:
+            os.close(writing)
+        told = ended.output.text().splitlines()
+        found = dict(line.split("\t") for line in told if "\t" in line) | dict(scene.traces())
+        if "tried" not in told or "hidden" not in told:
+            raise OSError(ended.code, " ".join(told)[-300:] or f"it ended with exit code {ended.code}")
+        os.set_blocking(reading, False)
+        try:
+            os.read(reading, 1)  # the end: nobody holds the other side any more
+        except BlockingIOError:
+            found["survive its end"] = "a process that it left behind lives on"
+        return _judged(found)
+
+
+def _judged(found: dict[str, str]) -> tuple[Probe, ...]:
+    return tuple(
+        Probe(name=name, held=name not in found, found=_way(found[name]) if name in found else "") for name in PROBES
+    )
+
+
+def _way(found: str) -> str:
+    return f"way {found} worked" if found.isdigit() else found
+
+
+@contextmanager
+def _scene(folder: Path, user: User | None) -> Iterator[_Scene]:
+    """Set out what an intruder could get at: open to every user, so that the sandbox alone protects it."""
+    _clear_away(folder)
+    with ExitStack() as stack:
+        place = Path(tempfile.mkdtemp(prefix="trial-", dir=folder))
+        stack.callback(shutil.rmtree, place, ignore_errors=True)
+        workspace, outside = place / "workspace", place / "outside"
+        for path, mode in ((place, 0o711), (workspace, 0o777), (outside, 0o777)):
+            path.mkdir(exist_ok=True)
+            path.chmod(mode)
+        secret, marker = outside / "secret", f"agentd-{secrets.token_hex(16)}"
+        secret.write_text(marker)
+        secret.chmod(0o666)
+        unix, abstract = (stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2))
+        here = f"/proc/self/fd/{stack.enter_context(_opened(outside))}/socket"  # a state folder may have a long path
+        unix.bind(here)
+        (outside / "socket").chmod(0o777)
+        abstract.bind(f"\0{marker}")
+        tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        udp.bind(tcp.getsockname())
+        for each in (unix, abstract, tcp):
+            each.listen()
+        for each in (unix, abstract, tcp, udp):
+            each.setblocking(False)
+        python = python_for(user)
+        victim = stack.enter_context(_victim(python, marker, user))
+        yield _Scene(
+            workspace=workspace,
+            outside=outside,
+            secret=secret,
+            marker=marker,
+            unix=unix,
+            abstract=abstract,
+            tcp=tcp,
+            udp=udp,
+            victim=victim,
+            python=python,
+        )
+
+
+def _clear_away(folder: Path) -> None:
+    """Remove what a trial left whose daemon was killed; one that is being held now is younger than that."""
+    for left in folder.glob("trial-*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > 10 * _SECONDS:
+                shutil.rmtree(left)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    fd = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _victim(python: str, marker: str, user: User | None) -> Iterator[subprocess.Popen[bytes]]:
+    """Start an innocent process of the same user, which has a secret in its environment."""
+    with subprocess.Popen(
+        [python, "-I", "-S", "-c", "import os; os.write(1, b'.'); os.read(0, 1)"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"MARKER": marker},
+        cwd="/",
+        user=user.uid if user else None,
+        group=user.gid if user else None,
+        extra_groups=[] if user else None,
+    ) as process:
+        try:
+            if process.stdout:
+                process.stdout.read(1)  # it runs
+            yield process
+        finally:
+            process.kill()
+
+
+def python_for(user: User | None) -> str:
+    """Return a Python that the user may run; OSError if there is none."""
+    ours = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+    for path in (ours, "/usr/bin/python3", "/usr/local/bin/python3"):
+        if os.access(path, os.X_OK) and (user is None or _open_to_all(Path(path))):
+            return path
+    raise OSError(0, "there is no Python that the user of tools may run; apt-get install python3")
+
+
+def needed_by(python: str) -> list[str]:
+    """Return the folders that a Python needs to see besides the system's own."""
+    return [] if python.startswith("/usr/") else [os.path.realpath(sys.base_prefix)]
+
+
+def _open_to_all(path: Path) -> bool:
+    return all(each.stat().st_mode & stat.S_IXOTH for each in (path.resolve(), *path.resolve().parents))
+
+
+def words(probes: Sequence[Probe]) -> str:
+    """Return in a line what held and what did not."""
+    return ", ".join(f"{probe.name}: {'held' if probe.held else probe.found}" for probe in probes)

@@ -1,0 +1,125 @@
+"""Try to break out of a sandbox, from within, and tell what came of it: a line for each attempt.
+
+Run as a script by detection.py, which also looks from outside whether something has happened. An attempt that fails
+says nothing; whatever works says how.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+
+def attempts(
+    outside: str, secret: str, port: int, victim: int, marker: str, memory: int
+) -> dict[str, list[Callable[[], object]]]:
+    """Return what is tried, by the name of what must hold."""
+    return {
+        "write outside": [
+            lambda: Path(outside, "new").write_text("x"),
+            lambda: Path(secret).open("a").close(),
+            lambda: os.truncate(secret, 0),
+            lambda: Path(secret).chmod(0o600),
+            lambda: _age(secret),
+            lambda: Path(secret).unlink(),
+            lambda: Path("new").write_text("x"),  # the workspace, which this one may only read
+        ],
+        "read a secret": [lambda: Path(secret).read_text(), lambda: list(Path(outside).iterdir())],
+        "reach a socket": [lambda: _connect(f"{outside}/socket"), lambda: _connect(f"\0{marker}")],
+        "reach the network": [lambda: _tcp(port), lambda: _udp(port), lambda: socket.create_server(("127.0.0.1", 0))],
+        "reach other processes": [lambda: os.kill(victim, 15), lambda: _environment_with(marker)],
+        "exceed its limits": [lambda: bytearray(memory + (64 << 20)), _unlimited],
+    }
+
+
+def _age(path: str) -> None:
+    os.utime(path, (1, 1))
+    raise OSError  # it may only have said that it worked: detection.py looks
+
+
+def _connect(path: str) -> None:
+    with socket.socket(socket.AF_UNIX) as there:
+        there.connect(path)
+
+
+def _tcp(port: int) -> None:
+    socket.create_connection(("127.0.0.1", port), timeout=1).close()
+
+
+def _udp(port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
+        there.sendto(b"x", ("127.0.0.1", port))
+        if Path("/proc/net/dev").read_text().count(":") > 1:  # a loopback of its own leads nowhere
+            return
+    raise OSError
+
+
+def _environment_with(marker: str) -> None:
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if marker in path.read_text(errors="replace"):
+                return
+    raise OSError
+
+
+def _unlimited() -> None:
+    for each in (resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC, resource.RLIMIT_CPU):
+        if resource.getrlimit(each)[1] == resource.RLIM_INFINITY:
+            return
+    if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
+        raise OSError
+
+
+def _try(what: dict[str, list[Callable[[], object]]]) -> Iterator[str]:
+    for name, ways in what.items():
+        for number, way in enumerate(ways, 1):
+            try:
+                way()
+            except (OSError, MemoryError):
+                continue
+            yield f"{name}\t{number}"
+
+
+PATIENCE = 20.0  # seconds: how many tasks we may have counts those of the whole user, who may start many just now
+
+
+def _forked() -> int:
+    """Fork, as soon as there is room for one more."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return os.fork()
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+
+
+def hide() -> None:
+    """Leave a process behind that no kill of our group or session reaches."""
+    reading, writing = os.pipe()
+    if _forked():
+        os.close(writing)
+        os.read(reading, 1)  # it has hidden itself
+        return
+    os.setsid()
+    if _forked():
+        os._exit(0)
+    os.write(1, b"hidden\n")
+    os.write(writing, b".")
+    while True:
+        time.sleep(60)
+
+
+if __name__ == "__main__":
+    outside, secret, port, victim, marker, memory = sys.argv[1:]
+    for line in _try(attempts(outside, secret, int(port), int(victim), marker, int(memory))):
+        print(line, flush=True)  # noqa: T201  # this is how it tells
+    print("tried", flush=True)  # noqa: T201
+    hide()

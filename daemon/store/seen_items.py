@@ -1,0 +1,98 @@
+"""What routines have reported already: the seen-sets of `[dedupe]`."""
+
+# ruff: noqa: S608  what is put into statements are marks; values are bound
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from daemon.errors import NotFound
+from daemon.models import Sighting, digest_of
+from daemon.store.repository import Part
+from daemon.store.rows import clean, moment, stamp
+
+MARKS = 500  # values of one question; SQLite takes some thousands
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeenItem:
+    """An item that a routine has reported."""
+
+    key: str
+    """Empty where the run that reported it was forgotten."""
+    title: str
+    first: datetime
+    last: datetime
+    """When a run last found it."""
+    times: int
+    run: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sightings:
+    """What a run found, to be known as seen together with its end."""
+
+    items: Sequence[Sighting]
+    keep: timedelta
+    """What no run has found for so long is forgotten."""
+
+
+class Novelty(Part):
+    """The seen-sets."""
+
+    async def known_items(self, routine: str, digests: Sequence[str]) -> set[str]:
+        """Return which of these the routine has reported."""
+
+        def work(connection: sqlite3.Connection) -> set[str]:
+            found: set[str] = set()
+            for first in range(0, len(digests), MARKS):
+                part = digests[first : first + MARKS]
+                query = f"SELECT digest FROM novelty WHERE routine = ? AND digest IN ({', '.join('?' * len(part))})"
+                found |= {digest for (digest,) in connection.execute(query, (routine, *part))}
+            return found
+
+        return await self._db.read(work)
+
+    async def seen_items(self, routine: str, *, limit: int = 50, offset: int = 0) -> tuple[list[SeenItem], int]:
+        """Return what a routine has reported, the latest first, and how many there are in all."""
+        query = (
+            "SELECT key, title, first, last, times, run_id FROM novelty WHERE routine = ?"
+            " ORDER BY first DESC, digest LIMIT ? OFFSET ?"
+        )
+
+        def work(connection: sqlite3.Connection) -> tuple[list[SeenItem], int]:
+            (count,) = connection.execute("SELECT count(*) FROM novelty WHERE routine = ?", (routine,)).fetchone()
+            return [_item(*row) for row in connection.execute(query, (routine, limit, offset))], count
+
+        return await self._db.read(work)
+
+    async def forget_items(self, routine: str, key: str | None = None) -> int:
+        """Forget that a routine has reported something, or anything; return how many items that were. NotFound."""
+
+        def work(connection: sqlite3.Connection) -> int:
+            if key is None:
+                return connection.execute("DELETE FROM novelty WHERE routine = ?", (routine,)).rowcount
+            values = (routine, digest_of(key))
+            gone = connection.execute("DELETE FROM novelty WHERE routine = ? AND digest = ?", values).rowcount
+            if not gone:
+                raise NotFound(f"{routine} has reported no {key!r}; `agentctl seen {routine}` shows what it has")
+            return gone
+
+        return await self._db.write(work, durable=True)
+
+
+def keep_sightings(connection: sqlite3.Connection, routine: str, run: str, found: Sightings, now: datetime) -> None:
+    """Write down what a run has reported, in the transaction that ends it."""
+    at = stamp(now)
+    connection.executemany(
+        "INSERT INTO novelty (routine, digest, key, title, first, last, run_id) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (routine, digest) DO UPDATE SET last = excluded.last, times = novelty.times + 1",
+        [(routine, each.digest, clean(each.key), clean(each.title), at, at, run) for each in found.items],
+    )
+    connection.execute("DELETE FROM novelty WHERE routine = ? AND last < ?", (routine, stamp(now - found.keep)))
+
+
+def _item(key: str, title: str, first: int, last: int, times: int, run: str) -> SeenItem:
+    return SeenItem(key=key, title=title, first=moment(first), last=moment(last), times=times, run=run)

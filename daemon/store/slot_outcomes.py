@@ -1,0 +1,234 @@
+"""What became of slots: those that were not started, in as few rows as there are reasons, and what is told of all.
+
+Rows of one routine never overlap. A row says more than its own slots: between it and the baseline everything is told.
+Only a run whose slot still lay ahead when the clock was put back says no more than that it ran (`ahead`): what was told
+of the slots around it is dropped with the time that did not pass, and they come again.
+"""
+
+# ruff: noqa: S608  what is put into statements are constants of this file; values are bound
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+from daemon.models import Outcome, Reason
+from daemon.store.repository import Part
+from daemon.store.rows import Row, moment, stamp
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlotRow:
+    """What became of a slot, or of `count` slots in a row that were not started for the same reason."""
+
+    routine: str
+    first: datetime
+    last: datetime
+    count: int
+    event: str | None
+    outcome: Outcome
+    reason: Reason | None
+    run: str | None
+    lateness: float
+    rule: str | None = None
+    """The key that let it pass, as it was then."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Portion:
+    """Slots of a schedule that follow each other."""
+
+    first: datetime
+    last: datetime
+    count: int
+
+
+# Returns the slots that a schedule has strictly between two moments, if there are any.
+Between: TypeAlias = Callable[[datetime, datetime], Portion | None]
+
+
+class Accounts(Part):
+    """The slots that are accounted for."""
+
+    async def account(
+        self,
+        routine: str,
+        *,
+        first: datetime,
+        last: datetime,
+        count: int,
+        outcome: Outcome,
+        reason: Reason,
+        rule: str | None = None,
+        between: Between | None = None,
+    ) -> list[Portion]:
+        """Write down `count` slots from `first` to `last` that are not started; return what was new of them.
+
+        To be told in the order they fell due: they join the row before them if that says the same, and a row takes
+        every moment between its first and its last. What is told already is not told again: the same call twice
+        changes nothing, and of a stretch that is told in part `between` finds out what is left.
+        """
+        wanted = Portion(first=first, last=last, count=count)
+
+        def work(connection: sqlite3.Connection) -> list[Portion]:
+            spans = connection.execute(_TOLD, (routine, stamp(first), stamp(last))).fetchall()
+            new = list(_left(wanted, spans, between)) if spans else [wanted]
+            for portion in new:
+                _add(connection, routine, portion, (outcome, reason, rule))
+            return new
+
+        return await self._db.write(work, durable=True)
+
+    async def slots(
+        self,
+        routine: str | None = None,
+        *,
+        since: datetime | None = None,
+        now: datetime | None = None,
+        limit: int = 50,
+    ) -> list[SlotRow]:
+        """Return what became of the latest slots, newest first; `since`: of those that lie there or later.
+
+        What lies behind `now` comes last: it ran by a clock that was ahead, and has been put back since.
+        """
+        asked: dict[str, Row] = {}
+        if routine is not None:
+            asked["routine = ?"] = (routine,)
+        if since is not None:
+            asked["last >= ?"] = (stamp(since),)
+        parts: list[dict[str, Row]] = [{}]
+        if now is not None:
+            parts = [{"last <= ?": (stamp(now),)}, {"last > ?": (stamp(now),)}]
+
+        def work(connection: sqlite3.Connection) -> list[SlotRow]:
+            rows: list[SlotRow] = []
+            for part in parts:
+                wanted = asked | part
+                rest = f"WHERE {' AND '.join(wanted) or 'true'} ORDER BY last DESC, id DESC LIMIT ?"
+                values = (*(value for row in wanted.values() for value in row), limit - len(rows))
+                rows += _slots_in(connection, rest, values)
+            return rows
+
+        return await self._db.read(work)
+
+    async def slots_within(self, routine: str, first: datetime, until: datetime, *, limit: int = 50) -> list[SlotRow]:
+        """Return the rows that tell of any moment from `first` until before `until`, oldest first."""
+        rest = "WHERE routine = ? AND last >= ? AND first < ? ORDER BY last, id LIMIT ?"
+        values = (routine, stamp(first), stamp(until), limit)
+        return await self._db.read(lambda connection: _slots_in(connection, rest, values))
+
+    async def accounted_until(self, routine: str) -> datetime | None:
+        """Return the slot up to which all are accounted for, from the baseline on.
+
+        A slot of the future is one from a time when the clock was wrong; it says nothing about today's.
+        """
+        now = self._now()
+
+        def work(connection: sqlite3.Connection) -> int | None:
+            (newest,) = connection.execute(
+                "SELECT max(last) FROM slot WHERE routine = ? AND event IS NULL AND ahead = 0 AND last <= ?",
+                (routine, now),
+            ).fetchone()
+            return newest  # type: ignore[no-any-return]  # a row of sqlite3 is untyped
+
+        newest = await self._db.read(work)
+        return None if newest is None else moment(newest)
+
+    async def take_back(self, kept: Callable[[SlotRow, datetime], Portion | None]) -> None:
+        """Take back what is told of slots still to come: they will be accounted for anew, as they come.
+
+        A clock that had jumped to 2031 and was put right left them, and they would mute their routines until then. What
+        ran has run. Of a row that ends after now and began before, `kept` says by it and the routine's baseline what
+        remains.
+        """
+        now = self._now()
+
+        def told_ahead(connection: sqlite3.Connection) -> bool:
+            return bool(connection.execute(f"SELECT 1 FROM {_AHEAD} LIMIT 1", (now,)).fetchone())
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute(f"DELETE FROM {_AHEAD} AND {_UNSTARTED} AND first > ?", (now, now))
+            for id_, baseline, *told in connection.execute(_STRADDLING, (now,)).fetchall():
+                if portion := kept(_slot_of(told), moment(baseline)):
+                    changes = stamp(portion.last), portion.count, id_
+                    connection.execute("UPDATE slot SET last = ?, count = ? WHERE id = ?", changes)
+                else:
+                    connection.execute("DELETE FROM slot WHERE id = ?", (id_,))
+            connection.execute(f"UPDATE {_ENDING} SET ahead = 1 WHERE {_LATER}", (now,))
+
+        # Nearly always there is nothing, and a start has no time for a commit that changes nothing.
+        if await self._db.read(told_ahead):
+            await self._db.write(work, durable=True)
+
+
+_COLUMNS = "routine, first, last, count, event, outcome, reason, run_id, lateness, rule"
+# Named, because SQLite would rather walk through all that have no run than through the few that are yet to come.
+_ENDING = "slot INDEXED BY slot_last"
+_LATER = "last > ? AND event IS NULL AND ahead = 0"
+_AHEAD = f"{_ENDING} WHERE {_LATER}"
+# The run of a slot that was started may have been forgotten since.
+_UNSTARTED = "run_id IS NULL AND outcome IN ('missed', 'skipped')"
+_STRADDLING = (
+    f"SELECT id, coalesce((SELECT baseline FROM routine WHERE name = slot.routine), first), {_COLUMNS}"
+    f" FROM {_AHEAD} AND {_UNSTARTED}"
+)
+# Named here too: by its first moments, it would walk through all that was ever told of the routine.
+_TOLD = (
+    "SELECT first, last FROM slot INDEXED BY slot_routine"
+    " WHERE routine = ? AND event IS NULL AND last >= ? AND first <= ? ORDER BY last"
+)
+INSTANT = timedelta(microseconds=1)
+
+
+def _left(wanted: Portion, told: Sequence[Row], between: Between | None) -> Iterator[Portion]:
+    """Yield what of a stretch lies before, between and behind the spans that are told, in order."""
+    edge = wanted.first - INSTANT
+    for first, last in (*told, (stamp(wanted.last) + 1, None)):
+        if between and (portion := between(edge, moment(first))):
+            yield portion
+        if last is not None:
+            edge = max(edge, moment(last))
+
+
+def _slots_in(connection: sqlite3.Connection, rest: str, values: Row) -> list[SlotRow]:
+    return [_slot_of(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM slot {rest}", values)]
+
+
+def _slot_of(row: Row) -> SlotRow:
+    routine, first, last, count, event, outcome, reason, run, lateness, rule = row
+    return SlotRow(
+        routine=routine,
+        first=moment(first),
+        last=moment(last),
+        count=count,
+        event=event,
+        outcome=Outcome(outcome),
+        reason=None if reason is None else Reason(reason),
+        run=run,
+        lateness=lateness,
+        rule=rule,
+    )
+
+
+# The row before, if it is no older than the baseline: what lies between was never due.
+_BEFORE = """
+SELECT id, outcome, reason, rule, run_id FROM slot WHERE routine = ? AND event IS NULL AND first < ?
+AND last > coalesce((SELECT baseline FROM routine WHERE name = slot.routine), first - 1)
+ORDER BY first DESC LIMIT 1
+"""
+
+
+def _add(
+    connection: sqlite3.Connection, routine: str, portion: Portion, told: tuple[Outcome, Reason, str | None]
+) -> None:
+    first, last = stamp(portion.first), stamp(portion.last)
+    before = connection.execute(_BEFORE, (routine, first)).fetchone()
+    if before is not None and before[1:] == (*told, None):
+        connection.execute("UPDATE slot SET last = ?, count = count + ? WHERE id = ?", (last, portion.count, before[0]))
+    else:
+        connection.execute(
+            "INSERT INTO slot (routine, first, last, count, outcome, reason, rule) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (routine, first, last, portion.count, *told),
+        )

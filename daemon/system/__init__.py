@@ -1,0 +1,4 @@
+"""What the operating system offers: clock, timer, watched files, safe opening of files, word to systemd.
+
+Not here: anything that knows what a routine or a run is.
+"""

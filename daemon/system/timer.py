@@ -1,0 +1,165 @@
+"""Tell when the wall clock has jumped: somebody set it, or the machine woke from suspend.
+
+The timers of the event loop, and so of APScheduler, count CLOCK_MONOTONIC, which stands still during a suspend: what is
+due at 09:00 would start at 09:00 plus the time that a laptop has slept (python/cpython#106940: "not a bug"). So whoever
+waits for an instant is told of each jump, and reckons anew how long to wait.
+
+Linux tells by a timerfd. timerfd_create(2) on TFD_TIMER_CANCEL_ON_SET: read(2) fails with ECANCELED after "a
+discontinuous change" of CLOCK_REALTIME (settimeofday(2), clock_settime(2) or similar). A resume is one, too:
+`timekeeping_resume` in the kernel's kernel/time/timekeeping.c notifies timerfd, "as resume is equivalent to
+clock_was_set()". Until then nothing wakes up. Elsewhere the clock is looked at once a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from daemon.system.clock import Clock
+
+TFD_TIMER_ABSTIME = 1
+TFD_TIMER_CANCEL_ON_SET = 2
+# Only a timer that is armed is cancelled; this one is never meant to ring: it stands in the year 2200.
+NEVER = 7_258_118_400
+SECONDS_BETWEEN_LOOKS = 60.0
+# For tests that fake the clock of a process, which the kernel does not know of: look so many seconds apart instead.
+SECONDS_BETWEEN_LOOKS_VARIABLE = "AGENTD_LONGEST_SLEEP"
+# Seconds by which wall clock and event loop may part: more than a clock that NTP slews gains or loses in a minute.
+TOLERANCE = 2.0
+
+
+class ClockWatcher(Protocol):
+    """Tells of jumps of the wall clock."""
+
+    def start(self, when_set: Callable[[], object]) -> None:
+        """Call `when_set` on the running loop after each jump, from now on."""
+
+    def stop(self) -> None:
+        """Tell of nothing more."""
+
+
+def clock_watcher(clock: Clock, env: Mapping[str, str]) -> ClockWatcher:
+    """Return the best watcher this system has; some sandboxes have timerfd, but not TFD_TIMER_CANCEL_ON_SET."""
+    if seconds := env.get(SECONDS_BETWEEN_LOOKS_VARIABLE):
+        return PollingClockWatcher(clock, seconds=float(seconds))
+    if sys.platform != "linux":
+        return PollingClockWatcher(clock)
+    try:
+        calls = TimerCalls()
+        os.close(calls.create_armed())
+    except (OSError, AttributeError):
+        return PollingClockWatcher(clock)
+    return KernelClockWatcher(calls)
+
+
+class KernelClockWatcher:
+    """Waits for the kernel to cancel a timerfd."""
+
+    def __init__(self, calls: TimerCalls) -> None:
+        self._calls = calls
+        self._fd = -1
+
+    def start(self, when_set: Callable[[], object]) -> None:
+        self._when_set = when_set
+        self._fd = self._calls.create_armed()
+        asyncio.get_running_loop().add_reader(self._fd, self._read)
+
+    def stop(self) -> None:
+        if self._fd >= 0:
+            asyncio.get_running_loop().remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _read(self) -> None:
+        try:
+            self._calls.read(self._fd)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno != errno.ECANCELED:
+                raise
+            self._calls.arm(self._fd)
+            self._when_set()
+
+
+class TimerCalls:
+    """timerfd_create(2) and its fellows; Python has them itself from 3.13 on."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+
+    def create_armed(self) -> int:
+        """Return a new descriptor that read(2) tells jumps of the clock of."""
+        fd: int = self._libc.timerfd_create(time.CLOCK_REALTIME, os.O_NONBLOCK | os.O_CLOEXEC)
+        if fd < 0:
+            raise _last_error()
+        try:
+            self.arm(fd)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
+
+    def arm(self, fd: int) -> None:
+        """Have the timer cancelled when the clock is set."""
+        spec = _Itimerspec(value=_Timespec(seconds=NEVER))
+        flags = TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET
+        if self._libc.timerfd_settime(fd, flags, ctypes.byref(spec), None) < 0:
+            error = _last_error()
+            # timerfd_create(2), BUGS: the clock was set since the descriptor was read last, and the timer is armed all
+            # the same. Whoever calls us looks at the clock after that.
+            if error.errno != errno.ECANCELED:
+                raise error
+
+    def read(self, fd: int) -> None:
+        """Take note of what the descriptor has to tell. OSError, with ECANCELED if the clock was set."""
+        os.read(fd, 8)
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class _Itimerspec(ctypes.Structure):
+    _fields_ = (("interval", _Timespec), ("value", _Timespec))
+
+
+def _last_error() -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))
+
+
+class PollingClockWatcher:
+    """Compares the wall clock with the event loop's clock, again and again."""
+
+    def __init__(self, clock: Clock, *, seconds: float = SECONDS_BETWEEN_LOOKS) -> None:
+        self._clock, self._seconds = clock, seconds
+        self._next_look: asyncio.TimerHandle | None = None
+
+    def start(self, when_set: Callable[[], object]) -> None:
+        self._when_set = when_set
+        self._loop = asyncio.get_running_loop()
+        self._look_later()
+
+    def stop(self) -> None:
+        if self._next_look:
+            self._next_look.cancel()
+            self._next_look = None
+
+    def _look_later(self) -> None:
+        self._next_look = self._loop.call_later(self._seconds, self._look, self._clock.now(), self._loop.time())
+
+    def _look(self, wall: datetime, monotonic: float) -> None:
+        drift = (self._clock.now() - wall).total_seconds() - (self._loop.time() - monotonic)
+        self._look_later()
+        if abs(drift) > TOLERANCE:
+            self._when_set()

@@ -1,0 +1,386 @@
+"""Structured logs: one JSON line per event to a rotated file, the same for people to the console, secrets taken out.
+
+Where the console is systemd's journal, it gets fields instead of a line with colours (`journald.py`).
+
+Rooms log by `structlog.get_logger()`; event names are `room.past_tense` (`run.finished`) with plain fields. `run`,
+`routine` and `slot` are bound once, in `runs/run.py`, by `structlog.contextvars.bound_contextvars`. What libraries say
+through the standard `logging` goes the same way, from `warning` up.
+
+A line that somebody else can cause as often as they like is logged with `counted=`, a text that is equal for lines of
+one kind. Of these one a minute is written, and how often there was one meanwhile stands in the next (`repeated`). All
+lines of libraries are counted.
+
+structlog is imported by `configure` only: `agentctl logs` reads the lines (`pretty`) without it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+import threading
+import time
+import traceback
+from datetime import UTC, datetime
+from typing import IO, TYPE_CHECKING, Any
+
+from daemon.errors import ConfigError, Fault
+from daemon.telemetry.journald import SOCKET, Journald, connected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, MutableMapping
+    from pathlib import Path
+
+    from daemon.telemetry.redaction import Secrets
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+# A line takes some 200 bytes: 10 MB hold about 8,000 runs.
+MAX_BYTES = 10_000_000
+KEEP = 5
+# Seconds in which one counted line of a kind is written, and how many kinds are told apart.
+COUNTED_FOR = 60.0
+MOST_KINDS = 500
+
+_COLOURS = {
+    "debug": "\x1b[2m",
+    "info": "\x1b[32m",
+    "warning": "\x1b[33m",
+    "error": "\x1b[31m",
+    "critical": "\x1b[1;31m",
+}
+_DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
+# What a whole run has in common.
+_BOUND = ("routine", "run", "slot")
+_NUMBER = re.compile(r"0x[0-9a-f]+|[0-9]+")
+# Said at the front of a line, or not worth a field of their own.
+_HEAD = frozenset({"at", "level", "event", "exception"})
+
+
+def configure(
+    *,
+    level: str,
+    console: bool,
+    file: Path | None,
+    secrets: Secrets,
+    max_bytes: int = MAX_BYTES,
+    keep: int = KEEP,
+    env: Mapping[str, str] | None = None,
+    journal: str = SOCKET,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> None:
+    """Send all logs of this process to `file` and, with `console`, to stderr; may be called again to change that.
+
+    `env` tells whether stderr is systemd's journal, which listens on `journal`.
+    """
+    import structlog
+
+    if level not in LEVELS:
+        message = f"log level {level!r} is none of {', '.join(LEVELS)}"
+        raise ValueError(message)
+    threshold = getattr(logging, level.upper())
+    output = _Output(
+        secrets,
+        file=_RotatedFile(file, max_bytes=max_bytes, keep=keep) if file else None,
+        console=sys.stderr if console else None,
+        journal=Journald(journal, redact=secrets.redact) if console and connected(sys.stderr, env or {}) else None,
+        repeats=RepeatedLines(monotonic),
+    )
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, _record],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=lambda *_: output,
+        # a logger that is cached would keep the level and file of its first use over a reload
+        cache_logger_on_first_use=False,
+    )
+    root = logging.getLogger()
+    for old in [handler for handler in root.handlers if isinstance(handler, _FromLibraries)]:
+        root.removeHandler(old)
+        old.output.close()
+    root.addHandler(_FromLibraries(output, level=max(threshold, logging.WARNING)))
+
+
+def is_heard(level: int) -> bool:
+    """Tell whether lines of a level may go anywhere, without a logger being made that would know."""
+    import structlog
+
+    wrapper = structlog.get_config()["wrapper_class"]
+    try:
+        return bool(wrapper.is_enabled_for(None, level))
+    except AttributeError:  # a program that uses us as a library may log by another class, which decides for itself
+        return True
+
+
+def wants_colour(stream: IO[str]) -> bool:
+    """Say whether text for this stream may carry colour (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def pretty(record: dict[str, Any], *, colour: bool) -> str:
+    """Return one log record as a line for a person, in local time; a traceback follows on lines of its own."""
+    dim, bold, plain = (_DIM, _BOLD, _PLAIN) if colour else ("", "", "")
+    level = str(record.get("level", "info"))
+    tint = _COLOURS.get(level, "") if colour else ""
+    said = _words(record, dim, bold, plain)
+    return f"{dim}{_clock(record.get('at'))}{plain} {tint}{level:<8}{plain} {said}"
+
+
+def _words(record: Mapping[str, Any], dim: str = "", bold: str = "", plain: str = "") -> str:
+    """Return what a record says, without when and how loud."""
+    fields = "".join(
+        f" {dim}{key}={plain}{_shown(value)}" for key, value in record.items() if key not in _HEAD and value is not None
+    )
+    trace = f"\n{_tame(str(record['exception']))}" if record.get("exception") else ""
+    return f"{bold}{_tame(str(record.get('event', '')))}{plain}{fields}{trace}"
+
+
+def _clock(at: object) -> str:
+    try:
+        return datetime.fromisoformat(str(at)).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return str(at or "")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str) and value.isprintable() and value and not any(mark in value for mark in ' "='):
+        return value
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    # what came from a tool may hold escape sequences: a terminal must show them, not obey them
+    return text if text.isprintable() else json.dumps(value, default=str)
+
+
+def _tame(text: str) -> str:
+    return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _record(
+    _logger: object, method: str, event: MutableMapping[str, Any]
+) -> tuple[tuple[MutableMapping[str, Any]], dict[str, Any]]:
+    """Hand an event over to the output, which renders it for each destination.
+
+    Time, level, name and what they belong to come first, where the eye looks; `exc_info` becomes text. What is said
+    while a run is played again is dropped: it happened when it was recorded, and was logged then.
+    """
+    if "replay" in event:
+        from structlog import DropEvent
+
+        raise DropEvent
+    level = "error" if method == "exception" else "warning" if method == "warn" else method
+    record = {"at": _iso(datetime.now(UTC)), "level": level, "event": event.pop("event", "")}
+    for key in _BOUND:
+        if key in event:
+            record[key] = event.pop(key)
+    found = event.pop("exc_info", None)
+    if "counted" in event:  # by `_Output`, within its event
+        event["counted"] = f"{record['event']} {event['counted']}"
+    record.update(event)
+    if found is not None:
+        error = sys.exc_info()[1] if found is True else found[1] if isinstance(found, tuple) else found
+        if isinstance(error, BaseException):
+            record["exception"] = _traceback(error)
+    return (record,), {}
+
+
+def _traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error)).rstrip()
+
+
+class RepeatedLines:
+    """Which counted lines are written: the first of its kind, and a minute later what came meanwhile, as one."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._kinds: dict[str, tuple[float, int, dict[str, Any]]] = {}
+        """By kind: when its minute is over, how many lines were not written in it, and the last of these."""
+        self._lock = threading.Lock()
+
+    def is_new(self, kind: str, record: dict[str, Any]) -> bool:
+        """Return whether a line is the first of its kind in this minute, and count it if not."""
+        with self._lock:
+            if kind not in self._kinds and len(self._kinds) >= MOST_KINDS:
+                kind = ""
+            if kind in self._kinds:
+                end, count, _ = self._kinds[kind]
+                self._kinds[kind] = (end, count + 1, record)
+                return False
+            self._kinds[kind] = (self._monotonic() + COUNTED_FOR, 0, record)
+            return True
+
+    def pop(self, *, everything: bool = False) -> list[dict[str, Any]]:
+        """Return a line for each kind whose minute is over and that was repeated in it; another minute begins then."""
+        if not self._kinds:
+            return []
+        with self._lock:
+            now, lines = self._monotonic(), []
+            over = [kind for kind, (end, _, _) in self._kinds.items() if everything or now >= end]
+            for kind in over:
+                _, count, record = self._kinds.pop(kind)
+                if count:
+                    lines.append({**record, "repeated": count})
+                    self._kinds[kind] = (now + COUNTED_FOR, 0, record)
+        return lines
+
+
+class _Output:
+    """Where records go, whatever thread they come from."""
+
+    def __init__(
+        self,
+        secrets: Secrets,
+        *,
+        file: _RotatedFile | None,
+        console: IO[str] | None,
+        journal: Journald | None,
+        repeats: RepeatedLines,
+    ) -> None:
+        self._secrets, self._file, self._console, self._journal = secrets, file, console, journal
+        self._repeats = repeats
+        self._colour = console is not None and wants_colour(console)
+        self._encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
+        self._lock = threading.Lock()
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Write a record, after what is due of those that were only counted; or only count it."""
+        for repeated in self._repeats.pop():
+            self._write(repeated)
+        kind = record.pop("counted", None)
+        if kind is None or self._repeats.is_new(kind, record):
+            self._write(record)
+
+    def flush(self) -> None:
+        """Write what was only counted so far."""
+        for repeated in self._repeats.pop(everything=True):
+            self._write(repeated)
+
+    def _write(self, record: dict[str, Any]) -> None:
+        if self._file is not None:
+            line = self._secrets.redact(self._encode(record))
+            with self._lock:
+                self._file.write(line)
+        if self._journal is not None:
+            with self._lock:
+                if self._journal.send(record, _words(record)):
+                    return
+        if self._console is not None:
+            text = self._secrets.redact(pretty(record, colour=self._colour))
+            with self._lock:
+                _say(self._console, text)
+
+    debug = info = warning = warn = error = critical = fatal = exception = log = write
+
+    def close(self) -> None:
+        self.flush()
+        if self._file is not None:
+            self._file.close()
+        if self._journal is not None:
+            self._journal.close()
+
+
+def _say(console: IO[str], text: str) -> None:
+    try:
+        console.write(text + "\n")
+        console.flush()
+    except (OSError, ValueError):
+        # the terminal is gone (a closed window, a broken pipe): the file still has the line
+        return
+
+
+class _RotatedFile:
+    """A file that is only appended to, one write per line, and renamed away when it is full."""
+
+    def __init__(self, path: Path, *, max_bytes: int, keep: int) -> None:
+        self._path, self._max_bytes, self._keep = path, max_bytes, keep
+        self._lost = 0
+        self._fd: int | None = None
+        try:
+            self._opened()
+        except OSError as error:
+            why = f"the log cannot be written there: {error.strerror}"
+            raise ConfigError(Fault(file=str(path), key="", found="", problem=why)) from error
+
+    def write(self, line: str) -> None:
+        """Append a line. A full disk costs lines, not the daemon; how many is said when there is room again."""
+        data = line.encode(errors="replace") + b"\n"
+        try:
+            self._make_room(len(data))
+            if self._lost:
+                gap = {"at": _iso(datetime.now(UTC)), "level": "warning", "event": "log.lines_lost"}
+                os.write(self._opened(), json.dumps({**gap, "lines": self._lost}).encode() + b"\n")
+                self._lost = 0
+            os.write(self._opened(), data)
+        except OSError:
+            self._lost += 1
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _opened(self) -> int:
+        if self._fd is None:
+            try:
+                self._fd = self._open()
+            except FileNotFoundError:
+                self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._fd = self._open()
+        return self._fd
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _make_room(self, coming: int) -> None:
+        state = os.fstat(self._opened())
+        if state.st_nlink == 0:  # somebody removed or replaced it: what is written now would be seen by nobody
+            self.close()
+        elif state.st_size and state.st_size + coming > self._max_bytes:
+            self._rotate()
+
+    def _rotate(self) -> None:
+        for number in range(self._keep - 1, 0, -1):
+            older = self._path.with_name(f"{self._path.name}.{number}")
+            if older.exists():
+                older.replace(self._path.with_name(f"{self._path.name}.{number + 1}"))
+        if self._keep:
+            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+        else:
+            self._path.unlink()
+        self.close()
+
+
+class _FromLibraries(logging.Handler):
+    """Take in what libraries say through `logging`."""
+
+    def __init__(self, output: _Output, *, level: int) -> None:
+        super().__init__(level)
+        self.output = output
+
+    def flush(self) -> None:
+        """Write what was only counted so far; `logging` asks for it when the process ends."""
+        self.output.flush()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message, place = record.getMessage(), ""
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            frames = traceback.extract_tb(error.__traceback__, limit=-1)
+            place = (
+                f"{type(error).__qualname__} {frames[0].filename}:{frames[0].lineno}" if frames else repr(type(error))
+            )
+        # asyncio puts objects with their numbers and addresses into its messages, one to a line
+        first = _NUMBER.sub("#", message.partition("\n")[0])
+        event: dict[str, Any] = {
+            "at": _iso(datetime.fromtimestamp(record.created, UTC)),
+            "level": record.levelname.lower(),
+            "event": "library.spoke",
+            "logger": record.name,
+            "message": message,
+            "counted": f"{record.name} {record.levelname} {first} {place}",
+        }
+        if record.exc_info and record.exc_info[1] is not None:
+            event["exception"] = _traceback(record.exc_info[1])
+        self.output.write(event)

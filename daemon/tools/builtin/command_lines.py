@@ -1,0 +1,237 @@
+"""Run what the policy planned, command by command, and tell a model what came of it: what shell and git share.
+
+Not here: reading a line, and what may run (policy/); how its programs are confined (sandbox/).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from daemon.errors import ToolFailed
+from daemon.models import Json, ToolContext
+from daemon.policy.lexer import Stream
+from daemon.policy.policy import Policy
+from daemon.policy.profiles import TRUSTED
+from daemon.policy.requests import Planned, PlannedCommand
+from daemon.sandbox.bounds import Bounds, Limits
+from daemon.sandbox.current import Confining
+from daemon.sandbox.running import Ended, Running, run
+from daemon.sandbox.sandbox import Sandbox
+from daemon.system.safe_open import open_beneath
+from daemon.tools.builtin.repository import repository_view
+
+# The longest line a policy may allow ends by itself; the executor's limit is for tools that have none.
+LONGEST = 3700.0
+PROGRAMS = frozenset({"shell", "git", "script"})
+_NOT_FOUND = 127  # what a shell gives
+_NO_REPOSITORY = 128  # as git exits
+# Programs that take orders from files in the home folder (~/.jq is code, ~/.magic too), which is the workspace here.
+_OBEY_HOME, _NOWHERE = frozenset({"jq", "file", "git"}), "/nonexistent"
+# They look at the machine, which a sandbox of their own would hide; run so only with words that change nothing.
+_OF_THE_MACHINE = frozenset(
+    {
+        *("df", "dmesg", "free", "ip", "journalctl", "last", "lsblk", "lscpu", "nproc", "ps", "ss", "systemctl"),
+        *("uptime", "vmstat", "w", "who"),
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done:
+    """A line that has ended, with what is needed to tell of it."""
+
+    ended: Ended
+    line: tuple[Planned, ...]
+    seconds: float
+    """How long it could have taken."""
+
+
+async def run_call(
+    tool: str, arguments: Json, *, policy: Policy, context: ToolContext, sandbox: Confining, zone: str | None = None
+) -> Done:
+    """Run a call exactly as the policy plans it; ToolFailed if it is not allowed or cannot be started."""
+    verdict, line = policy.plan(tool, arguments, routine=context.routine, tainted=context.tainted)
+    if not context.permits(verdict):
+        instead = f"; {verdict.allowed}" if verdict.allowed else ""
+        raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{instead}")
+    limits, reach, confined = policy.limits_for(context.routine), policy.reach, await sandbox()
+    folder = next((each.folder.real for part in line for each in part.commands if each.folder), reach.workspace)
+    with ExitStack() as files, program_time(policy, context) as seconds:
+        try:
+            commands = _Commands(policy, confined, folder, context.routine, files)
+            pipelines = [(each.joint, [commands.running(part) for part in each.commands]) for each in line]
+            ended = await run(
+                pipelines,
+                folder=Path(folder),
+                environment=environment(reach.workspace, zone),
+                seconds=seconds,
+                output_bytes=limits.output_bytes,
+            )
+        except OSError as error:
+            raise ToolFailed(f"could not be run: {error.strerror}: {error.filename}") from None
+    return Done(ended=ended, line=line, seconds=seconds)
+
+
+@contextmanager
+def program_time(policy: Policy, context: ToolContext) -> Iterator[float]:
+    """Give the seconds that programs of this run still have, and count what the body takes; ToolFailed for none."""
+    most = policy.limits_for(context.routine).shell_seconds
+    left = most - context.programs.seconds
+    if left <= 0:
+        raise ToolFailed(
+            f"not run: the programs of this run have had their {most} s (limits.shell_seconds of policy.toml)"
+        )
+    began = time.monotonic()
+    try:
+        yield left
+    finally:
+        context.programs.seconds += time.monotonic() - began
+
+
+@dataclass(frozen=True, slots=True)
+class _Commands:
+    """Makes planned commands ready to be started."""
+
+    policy: Policy
+    sandbox: Sandbox
+    folder: str
+    routine: str
+    files: ExitStack
+    """Closed, or taken away, when the line has ended."""
+
+    def running(self, command: PlannedCommand) -> Running:
+        require_sandbox(self.policy, self.sandbox, command.program, reads_only=command.reads_only)
+        variables, needs = {"HOME": _NOWHERE} if command.program in _OBEY_HOME else {}, list[str]()
+        stdin, fault = None, None
+        if command.program == "git":
+            variables |= repository_view(Path(self.folder), self.files, owner=self.sandbox.user, denied=command.denied)
+            needs.append(variables["GIT_DIR"])
+            if command.argv[1:] != ("--version",) and not Path(self.folder, ".git").exists():
+                # Without a repository `git diff` compares plain folders, and from git 2.51 on takes the patterns that
+                # keep denied files out as relative to those folders.
+                fault = (_NO_REPOSITORY, "fatal: not a git repository")
+        if command.stdin is not None and fault is None:
+            try:
+                stdin = open_beneath(command.stdin.root, command.stdin.inside)
+                self.files.callback(os.close, stdin)
+            except OSError as error:
+                fault = (1, f"{command.stdin.asked}: {error.strerror}")
+        program = find_program(command.argv[0])
+        if program is None and fault is None:
+            fault = (_NOT_FOUND, f"{command.argv[0]}: is not installed")
+        redirects: list[tuple[int, Literal["null", "stdout"]]] = [
+            (each.fd, "null" if each.to is Stream.NULL else "stdout") for each in command.redirects
+        ]
+        return Running(
+            path=str(program),
+            argv=command.argv,
+            redirects=redirects,
+            stdin=stdin,
+            environment=variables,
+            cell=self._cell(command),
+            needs=needs,
+            fault=fault,
+        )
+
+    def _cell(self, command: PlannedCommand) -> Json:
+        return self.sandbox.cell(
+            bounds(
+                self.policy,
+                self.routine,
+                folder=self.folder,
+                writes=not command.reads_only,
+                host=command.reads_only and command.program in _OF_THE_MACHINE,
+            )
+        )
+
+
+def bounds(policy: Policy, routine: str, *, folder: str, writes: bool, host: bool = False) -> Bounds:
+    """Return what a program of a routine may see and use."""
+    limits, reach = policy.limits_for(routine), policy.reach
+    return Bounds(
+        workspace=reach.workspace,
+        folder=folder,
+        readable=reach.readable,
+        writes=writes,
+        host=host,
+        limits=Limits(
+            seconds=limits.shell_seconds,
+            memory=limits.memory_mb << 20,
+            processes=limits.processes,
+            file=limits.file_mb << 20,
+        ),
+    )
+
+
+def require_sandbox(policy: Policy, sandbox: Sandbox, program: str, *, reads_only: bool) -> None:
+    """Raise ToolFailed for a program that is not to run on a machine without a sandbox."""
+    if sandbox.confines or sandbox.level == "off" or (reads_only and policy.sandbox != "require"):
+        return
+    wanted = "the policy requires one for every program" if policy.sandbox == "require" else "it may change something"
+    raise ToolFailed(
+        f"{program} is not run without a sandbox: {wanted}, and this machine has none ({'; '.join(sandbox.missing)}); "
+        "agentctl doctor says how to get one"
+    )
+
+
+def environment(workspace: str, zone: str | None = None) -> dict[str, str]:
+    """Return all that a program sees of the world outside: nothing of the daemon's own."""
+    seen = {"PATH": ":".join(TRUSTED), "HOME": workspace, "LANG": "C.UTF-8", "TERM": "dumb", "PAGER": "cat"}
+    return seen | ({"TZ": zone} if zone else {})
+
+
+def find_program(name: str) -> Path | None:
+    """Return where a program is in the system's folders; None if it is not there, or not the system's alone."""
+    folder, slash, plain = name.rpartition("/")
+    for each in (folder,) if slash else TRUSTED:
+        path = Path(each, plain)
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        if status.st_uid == 0 and not status.st_mode & 0o022 and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def told(done: Done) -> str:
+    """Return what the model reads; raise ToolFailed with it if the line did not end well."""
+    ended, seconds = done.ended, done.seconds
+    text = ended.output.text()
+    notes = list(_notes(ended))
+    if ended.stopped == "time":
+        raise ToolFailed(
+            " ".join(
+                [
+                    f"stopped after {seconds:.3g} s, which is all that programs of this run had left; ask for less",
+                    *notes,
+                ]
+            ),
+            partial=text,
+        )
+    if ended.stopped == "flood":
+        raise ToolFailed(f"stopped, as it put out {ended.output.size >> 20} MiB; ask for less", partial=text)
+    pipeline, place = ended.last
+    last = done.line[pipeline].commands[place]
+    if ended.code and ended.code not in last.answers:
+        raise ToolFailed(" ".join([_failed(last.program, ended.code), *notes]), partial=text)
+    if ended.code:
+        notes.append(f"({last.program} ended with exit code {ended.code})")
+    return "\n".join([*([text.rstrip("\n")] if text.strip() else ["(no output)"]), *notes])
+
+
+def _notes(ended: Ended) -> Iterator[str]:
+    if ended.left:
+        yield f"(could not be killed and hang in the kernel: processes {', '.join(map(str, ended.left))})"
+
+
+def _failed(program: str, code: int) -> str:
+    if code > 128:
+        return f"{program} was killed by signal {code - 128}"
+    return f"{program} ended with exit code {code}"

@@ -1,0 +1,91 @@
+"""The tool `git`: looks at repositories in the workspace and in `[paths] read`, without obeying them (repository.py).
+
+Not here: which sub-commands and options only look (policy/git.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+from daemon.errors import ToolFailed
+from daemon.models import Json, ToolContext
+from daemon.policy.policy import Policy
+from daemon.sandbox.current import Confining, unconfined
+from daemon.tools.builtin.command_lines import LONGEST, run_call, told
+from daemon.tools.registry import FunctionRegistry
+
+EVERY = "*"
+_DEEPEST = 2  # levels of folders below one in `[paths] read`: ~/src/project and ~/src/group/project
+_MOST = 50  # repositories that are looked at by one call
+_MOST_LINES = 100  # of each of them
+_MOST_FOLDERS = 2000
+
+
+def register(
+    registry: FunctionRegistry,
+    policy: Callable[[], Policy],
+    *,
+    sandbox: Confining = unconfined,
+    zone: str | None = None,
+) -> None:
+    """Offer the tool; `policy` and `sandbox` return those in force, `zone` is the time zone that git shows times in."""
+
+    async def git(command: str, repository: str = ".", *, context: ToolContext) -> str | Json:
+        """Look at a git repository: log, status, diff, show, blame, shortlog, branch, tag, ls-files and their like.
+        Nothing is changed and nothing is fetched.
+
+        Args:
+            command: Without the word git, for example: log --since=yesterday --oneline
+            repository: Its folder; "*" for every repository that may be read, what is found then comes by repository.
+        """
+        now = policy()
+        if repository != EVERY:
+            call = {"command": command, "repository": repository}
+            return told(await run_call("git", call, policy=now, context=context, sandbox=sandbox, zone=zone))
+        found = list(repositories(now))
+        if not found:
+            return "no repository is in the workspace or in the folders that [paths] read of policy.toml names"
+        seen: Json = {}
+        for each in found[:_MOST]:
+            call = {"command": command, "repository": each}
+            try:
+                text = told(await run_call("git", call, policy=now, context=context, sandbox=sandbox, zone=zone))
+            except ToolFailed as fault:
+                seen[each] = f"not known: {fault}"
+                continue
+            lines = [] if text == "(no output)" else text.splitlines()
+            more = [f"… and {len(lines) - _MOST_LINES} more lines"] if len(lines) > _MOST_LINES else []
+            seen[each] = [*lines[:_MOST_LINES], *more]
+        return seen
+
+    registry.register("git", None, git, read_only=True, timeout=LONGEST)
+
+
+def repositories(policy: Policy) -> Iterator[str]:
+    """Yield the repositories in the workspace and in what may be read besides, as a call would name them."""
+    reach = policy.reach
+    found = {os.path.realpath(path): None for root in (reach.workspace, *reach.readable) for path in _beneath(root)}
+    for path in found:
+        yield "." if path == reach.workspace else path.removeprefix(f"{reach.workspace}/")
+
+
+def _beneath(root: str) -> Iterator[str]:
+    """Yield the folders that hold a .git, from a folder down; what lies inside a repository is not looked for."""
+    folders = [(root, 0)]
+    for seen, (folder, depth) in enumerate(folders):
+        if seen >= _MOST_FOLDERS:
+            return
+        inside = _folders_in(folder)
+        if ".git" in inside:
+            yield folder
+        elif depth < _DEEPEST:
+            folders += [(f"{folder.rstrip('/')}/{name}", depth + 1) for name in inside if name[0] != "."]
+
+
+def _folders_in(folder: str) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(each.name for each in entries if each.is_dir(follow_symlinks=False))
+    except OSError:  # a file, or closed to us
+        return []

@@ -1,0 +1,123 @@
+"""Ask a server once: its name looked up once, every address vetted, one of these dialled, no redirect followed.
+
+What lies between the vetting and the dialling is nothing: the connection is made to the address that was vetted, while
+the Host header and the certificate go by the name. So it is of no use to answer the next lookup differently.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TypeAlias
+
+import httpcore
+
+from daemon.errors import ToolFailed
+from daemon.policy.web import Target
+from daemon.tools.builtin.http_request.addresses import Address, Network, unfit
+
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[Address]]]
+_CONNECT = 10.0  # seconds for one address
+_MOST_ADDRESSES = 4  # a name with more is tried no further
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What a server said."""
+
+    status: int
+    phrase: str
+    headers: dict[str, str]
+    """By names in lower case; of several of one name the first."""
+    body: bytes
+    """Decoded, and no longer than was asked for."""
+    cut: bool
+
+
+async def look_up(host: str, port: int) -> Sequence[Address]:
+    """Ask the system for the addresses of a name, once."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(ip_address(each[4][0]) for each in found))
+
+
+class _Vetted(httpcore.AsyncNetworkBackend):
+    """Dials none but addresses that are fit."""
+
+    def __init__(self, networks: Sequence[Network], resolve: Resolve) -> None:
+        self._networks, self._resolve = networks, resolve
+        self._dial = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        try:
+            addresses = await self._resolve(host, port)
+        except OSError as error:
+            transient = isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN
+            raise ToolFailed(f"{host} was not found: {error.strerror or error}", transient=transient) from None
+        for address in addresses:
+            if why := unfit(address, self._networks):
+                raise ToolFailed(f"{host} is at {address}, {why}; not asked, unless a rule's `networks` names it")
+        fault: Exception = httpcore.ConnectError(f"{host} has no address")
+        for address in addresses[:_MOST_ADDRESSES]:
+            try:
+                return await self._dial.connect_tcp(str(address), port, _CONNECT, local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                fault = error
+        raise fault
+
+
+async def ask(
+    target: Target,
+    *,
+    headers: dict[str, str],
+    body: bytes | None,
+    most: int,
+    networks: Sequence[Network],
+    resolve: Resolve,
+    tls: ssl.SSLContext,
+) -> Answer:
+    """Send one request; ToolFailed if there is no answer. Of the body `most` bytes are read."""
+    pool = httpcore.AsyncConnectionPool(
+        ssl_context=tls, network_backend=_Vetted(networks, resolve), max_keepalive_connections=0
+    )
+    lines = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    try:
+        async with pool, pool.stream(target.method, target.url, headers=lines, content=body) as response:
+            kept: dict[str, str] = {}
+            for name, value in response.headers:
+                kept.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+            data, cut = await _read(response.aiter_stream(), kept.get("content-encoding", ""), most)
+            phrase = response.extensions.get("reason_phrase", b"").decode("latin-1")
+            return Answer(status=response.status, phrase=phrase, headers=kept, body=data, cut=cut)
+    except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
+        what = str(error) or type(error).__name__
+        raise ToolFailed(f"{target.origin} gave no answer: {what}", transient=True) from None
+    except zlib.error as error:
+        raise ToolFailed(f"{target.origin} sent what cannot be unpacked: {error}") from None
+
+
+async def _read(stream: AsyncIterator[bytes], encoding: str, most: int) -> tuple[bytes, bool]:
+    """Return the beginning of a body, unpacked, and whether there is more of it.
+
+    Unpacked bit by bit: a small answer can hold more than the memory.
+    """
+    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if encoding in ("gzip", "x-gzip", "deflate") else None
+    if unpack is None and encoding not in ("", "identity"):
+        raise ToolFailed(f"the answer is packed as {encoding!r:.40}, which was not asked for")
+    data = b""
+    async for piece in stream:
+        data += unpack.decompress(piece, most + 1 - len(data)) if unpack else piece
+        if len(data) > most:
+            return data[:most], True
+    return data, False

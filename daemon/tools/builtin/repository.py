@@ -1,0 +1,125 @@
+"""Let git look at a repository without obeying it.
+
+A repository is code: its config may name programs that a plain `git diff`, `status` or `blame` runs (a diff driver, a
+filter, a file-system monitor, a signature checker), files outside to read, and servers to fetch from. So git is given a
+view: a folder of our own whose objects, references and index are those of the repository, and whose config holds only
+what is known to be harmless. tests/tools/builtin/test_repository.py shows it a repository that tries all it can.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from daemon.errors import ToolFailed
+from daemon.policy.globs import in_either_case
+from daemon.sandbox.sandbox import User
+from daemon.system.safe_open import open_beneath
+
+_LARGEST = 1 << 20  # bytes of a config; what stands behind them has no effect
+# What the view shows of a repository as it is.
+_SHOWN = ("objects", "refs", "packed-refs", "index", "logs", "shallow", "reftable")
+# The settings that say how the repository is stored and where it comes from; all others have no effect on looking, or
+# a bad one. In lower case, as git reads them.
+_HARMLESS = {
+    "core": {"repositoryformatversion", "filemode", "ignorecase", "precomposeunicode", "autocrlf", "eol", "symlinks"},
+    "extensions": {"objectformat", "refstorage"},
+    "remote": {"url", "pushurl", "fetch"},
+    "branch": {"remote", "merge"},
+}
+_SECTION = re.compile(r'\[\s*([A-Za-z]+)(?:\s+"([\w./+-]+)")?\s*\]')
+_SETTING = re.compile(r"([A-Za-z]+)\s*=\s*([\w./:@+*~-]+)")
+_HEAD = re.compile(r"(?:ref: refs/[\w./+-]+|[0-9a-f]{40}|[0-9a-f]{64})\n?")
+
+_ENVIRONMENT = {
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_OPTIONAL_LOCKS": "0",  # status would write the index
+    "GIT_ALLOW_PROTOCOL": "none",  # and nothing is fetched, whatever is missing
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_PAGER": "cat",
+    "GIT_EDITOR": "/bin/false",
+    "GIT_ASKPASS": "/bin/false",
+}
+
+
+def repository_view(
+    folder: Path, stack: ExitStack, *, owner: User | None = None, denied: Iterable[str] = ()
+) -> dict[str, str]:
+    """Return the environment in which git sees the repository of a folder; the view goes when the stack unwinds.
+
+    `owner` is who git runs as, if that is not us; files in `denied`, patterns as in .gitignore, are binary to it: of
+    them it shows at most that they were changed, also where the policy let it have words that do not exclude them.
+    Without a repository git says so itself. Raises ToolFailed for one not wholly in the folder.
+    """
+    place = folder / ".git"
+    environment = {**_ENVIRONMENT, "GIT_DIR": str(place), "GIT_WORK_TREE": str(folder)}
+    if place.is_symlink() or place.is_file():
+        raise ToolFailed("its .git leads elsewhere; only a repository that is wholly in its folder can be looked at")
+    if not place.is_dir():
+        return environment
+    for name in (*_SHOWN, "HEAD", "config", "objects/info"):
+        if (place / name).is_symlink():
+            raise ToolFailed(f".git/{name} is a link; only a repository that is wholly in its folder can be looked at")
+    if (place / "objects" / "info" / "alternates").exists():
+        raise ToolFailed("the repository borrows objects from elsewhere, so it cannot be looked at")
+    view = Path(tempfile.mkdtemp(prefix="agentd-git-"))
+    stack.callback(shutil.rmtree, view, ignore_errors=True)
+    for name in _SHOWN:
+        if (place / name).exists():
+            (view / name).symlink_to((place / name).resolve())
+    (view / "HEAD").write_text(_head(place))
+    (view / "config").write_text("".join(_settings(place)))
+    (view / "info").mkdir()
+    quoted = [in_either_case(pattern).replace('"', r"\"") for pattern in denied]
+    (view / "info" / "attributes").write_text("".join(f'"{each}" -diff\n' for each in quoted))
+    if owner:
+        for path in (view, *view.iterdir(), view / "info" / "attributes"):
+            os.chown(path, owner.uid, owner.gid, follow_symlinks=False)
+    return environment | {"GIT_DIR": str(view)}
+
+
+def _text(place: Path, name: str) -> str:
+    """Return the text of a small file of the repository; OSError for what is no plain file: a FIFO would never end."""
+    fd = open_beneath(str(place), name)
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)
+        return file.read(_LARGEST).decode("utf-8", errors="replace")
+
+
+def _head(place: Path) -> str:
+    try:
+        text = _text(place, "HEAD")
+    except OSError:
+        text = ""
+    if not _HEAD.fullmatch(text):
+        raise ToolFailed(".git/HEAD names no branch or commit, so the repository cannot be looked at")
+    return text
+
+
+def _settings(place: Path) -> Iterator[str]:
+    """Yield the lines of a config with the harmless settings of the repository's; what is written oddly is left out."""
+    yield "[core]\nbare = false\n"
+    try:
+        lines = _text(place, "config").splitlines()
+    except OSError:
+        return
+    section = ""
+    for line in lines:
+        if match := _SECTION.fullmatch(line.strip()):
+            section = match[1].lower()
+            yield f'[{section} "{match[2]}"]\n' if match[2] else f"[{section}]\n"
+        elif line.lstrip().startswith("["):
+            section = ""
+        elif (match := _SETTING.fullmatch(line.strip())) and match[1].lower() in _HARMLESS.get(section, ()):
+            yield f"{match[1]} = {match[2]}\n"

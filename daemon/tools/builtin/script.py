@@ -1,0 +1,145 @@
+"""The tool `script`: runs the user's own scripts by name, each in the sandbox, and none without one.
+
+The scripts lie in a folder of the user's that no tool can write to. What a script does, its writer knows; what it can
+reach, the sandbox says: it may change the workspace, and has no network. Not here: which scripts may run (policy/).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from daemon.errors import ToolFailed
+from daemon.models import Json, ToolContext
+from daemon.policy.policy import Policy
+from daemon.policy.requests import Planned, PlannedCommand
+from daemon.sandbox.current import Confining, unconfined
+from daemon.sandbox.running import Running, run
+from daemon.sandbox.sandbox import Sandbox
+from daemon.tools.builtin.command_lines import LONGEST, Done, bounds, environment, program_time, told
+from daemon.tools.registry import FunctionRegistry
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_LARGEST = 1 << 20  # bytes; a longer file is no script
+_HEAD = 2000  # bytes in which the first comment stands
+
+
+def register(
+    registry: FunctionRegistry,
+    policy: Callable[[], Policy],
+    folder: Callable[[], Path],
+    *,
+    sandbox: Confining = unconfined,
+    zone: str | None = None,
+) -> None:
+    """Offer the tool; `policy`, `folder` and `sandbox` return those in force, `zone` is what scripts see."""
+
+    async def script(name: str = "", arguments: list[str] | None = None, *, context: ToolContext) -> str | list[Json]:
+        """Run one of the scripts that the owner of this machine has prepared; without a name: list them, each with
+        what it is for. A script may change the workspace and has no network.
+
+        Args:
+            name: As listed.
+            arguments: Words for the script, each as it is.
+        """
+        now, words = policy(), arguments or []
+        call: Json = {"name": name, "arguments": words}
+        verdict = now.judge("script", call, routine=context.routine, tainted=context.tainted)
+        if not context.permits(verdict):
+            instead = f"; {verdict.allowed}" if verdict.allowed else ""
+            raise ToolFailed(f"not run, {verdict.rule}: {verdict.reason}{instead}")
+        place = folder()
+        if not name:
+            return [{"name": path.name, "about": about(path)} for path in scripts(place, now)]
+        path = find_script(place, name, now)
+        return told(await _run(path, words, now, context, await sandbox(), zone))
+
+    registry.register("script", None, script, timeout=LONGEST)
+
+
+async def _run(
+    path: Path, words: Sequence[str], policy: Policy, context: ToolContext, sandbox: Sandbox, zone: str | None
+) -> Done:
+    if not sandbox.confines:
+        why = "; ".join(sandbox.missing) or "the policy says off"
+        raise ToolFailed(f"no script is run without a sandbox, and there is none: {why}; agentctl doctor helps")
+    if any("\0" in word for word in words):
+        raise ToolFailed("an argument holds a NUL")
+    limits, workspace = policy.limits_for(context.routine), policy.reach.workspace
+    cell = sandbox.cell(bounds(policy, context.routine, folder=workspace, writes=True))
+    running = Running(path=str(path), argv=[path.name, *words], cell=cell, needs=[str(path)])
+    with program_time(policy, context) as seconds:
+        try:
+            ended = await run(
+                [(";", [running])],
+                folder=Path(workspace),
+                environment=environment(workspace, zone),
+                seconds=seconds,
+                output_bytes=limits.output_bytes,
+            )
+        except OSError as error:
+            raise ToolFailed(f"could not be run: {error.strerror}: {error.filename}") from None
+    planned = PlannedCommand(program=path.name, argv=tuple(running.argv), redirects=(), stdin=None, answers=())
+    return Done(ended=ended, line=(Planned(joint=";", commands=(planned,)),), seconds=seconds)
+
+
+def scripts(folder: Path, policy: Policy) -> list[Path]:
+    """Return the scripts that can be run; what is unfit is left out."""
+    try:
+        names = sorted(path.name for path in folder.iterdir())
+    except OSError:
+        return []
+    return [folder / name for name in names if not _unfit(folder, name, policy)]
+
+
+def find_script(folder: Path, name: str, policy: Policy) -> Path:
+    """Return a script by its name; ToolFailed, with those there are, for what is none or could be somebody else's."""
+    if problem := _unfit(folder, name, policy):
+        there = ", ".join(path.name for path in scripts(folder, policy)) or f"none; they belong into {folder}"
+        raise ToolFailed(f"{problem}; the scripts are: {there}")
+    return folder.resolve() / name
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a script: what an approval of it is bound to."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _unfit(folder: Path, name: str, policy: Policy) -> str:
+    """Say why something is not run as a script; empty if it is one that nobody but we or root could change."""
+    if not _NAME.fullmatch(name):
+        return f"{name!r:.80} names no script"
+    real = os.path.realpath(folder)
+    if f"{real}/".startswith(f"{policy.reach.workspace}/"):
+        return f"the folder of scripts, {folder}, lies in the workspace, where agents write"
+    try:
+        about_folder, about_file = Path(real).stat(), Path(real, name).lstat()
+    except OSError:
+        return f"there is no script {name}"
+    if not stat.S_ISREG(about_file.st_mode) or about_file.st_size > _LARGEST:
+        return f"{name} is no plain file of a script's size"
+    for path, status in ((folder, about_folder), (folder / name, about_file)):
+        if status.st_uid not in (0, os.geteuid()):
+            return f"{path} belongs to somebody else"
+        if status.st_mode & 0o022:
+            return f"{path} can be written by others: chmod go-w it"
+    return "" if about_file.st_mode & 0o111 else f"{name} may not be executed: chmod +x it"
+
+
+def about(path: Path) -> str:
+    """Return the first line of comment of a script, after the line that names its interpreter."""
+    try:
+        with path.open("rb") as file:
+            lines = file.read(_HEAD).decode("utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        text = line.strip()
+        if text.startswith("#!") or not text:
+            continue
+        return text.lstrip("#/-; ").strip() if text.startswith(("#", "//", "--", ";")) else ""
+    return ""

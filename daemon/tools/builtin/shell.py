@@ -1,0 +1,59 @@
+"""The tool `shell`: runs command lines without a shell, exactly as the policy judged them.
+
+Not here: reading a line, and what may run (policy/); how it runs (command_lines.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from daemon.models import ToolContext
+from daemon.policy.policy import Policy
+from daemon.sandbox.current import Confining, unconfined
+from daemon.tools.builtin.command_lines import LONGEST, run_call, told
+from daemon.tools.registry import FunctionRegistry
+
+
+def register(
+    registry: FunctionRegistry,
+    policy: Callable[[], Policy],
+    *,
+    sandbox: Confining = unconfined,
+    zone: str | None = None,
+) -> None:
+    """Offer the tool; `policy` and `sandbox` return those in force, `zone` is the time zone that programs see."""
+
+    async def shell(command: str, *, context: ToolContext) -> str:
+        """Run a command line and return what it puts out. There is no shell: a line is plain words, '…' or "…" (no
+        $, no backticks), * and ? for file names, joined by | && || ; or a newline, with >/dev/null, 2>/dev/null, 2>&1
+        and < FILE. Every line starts in the workspace and knows nothing of earlier ones. What the policy does not name
+        is refused, with the reason.
+
+        Args:
+            command: For example: df -h && journalctl -p err --since yesterday | tail -n 20
+        """
+        call = {"command": command}
+        return told(await run_call("shell", call, policy=policy(), context=context, sandbox=sandbox, zone=zone))
+
+    registry.register("shell", None, shell, timeout=LONGEST)
+
+
+def register_for_gates(
+    registry: FunctionRegistry,
+    policy: Callable[[], Policy],
+    *,
+    sandbox: Confining = unconfined,
+    zone: str | None = None,
+) -> None:
+    """Offer the tool to gates, which look at the exit code: not to be offered to a model."""
+
+    async def shell(command: str, *, context: ToolContext) -> dict[str, int | str]:
+        """Run a command line and return its exit code and what it put out."""
+        done = await run_call(
+            "shell", {"command": command}, policy=policy(), context=context, sandbox=sandbox, zone=zone
+        )
+        if done.ended.stopped:
+            told(done)  # raises
+        return {"exit_code": done.ended.code, "output": done.ended.output.text()}
+
+    registry.register("shell", None, shell, timeout=LONGEST)

@@ -1,0 +1,25 @@
+"""The tool `skill`: read a skill's guide, or a file that belongs to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from daemon.definitions.skills import Shelf
+from daemon.tools.registry import FunctionRegistry
+
+
+def register(registry: FunctionRegistry, shelf: Callable[[], Shelf]) -> None:
+    """Offer the tool; `shelf` reads the skills there are now."""
+
+    async def skill(name: str, file: str = "") -> str:
+        """Read how something is done here: the guide of a skill, or one of the files it names.
+
+        Args:
+            name: A skill of the catalogue.
+            file: A file of that skill, as its guide names it; empty for the guide itself.
+        """
+        found = await asyncio.to_thread(shelf)
+        return found.read(name, file)
+
+    registry.register("skill", None, skill, read_only=True)

@@ -1,0 +1,83 @@
+"""The machine we live on, as facts for a report: read natively, without a shell and without rights.
+
+Not here: facts about agentd itself (tools/builtin/self_info.py), and how facts become text (providers/facts.py).
+A part that cannot be had is a sentence that says why; the tool itself does not fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+from daemon.models import Json
+from daemon.tools.builtin.sysinfo import machine, services, updates
+from daemon.tools.builtin.sysinfo.differences import changes
+from daemon.tools.builtin.sysinfo.machine import Files
+from daemon.tools.builtin.sysinfo.programs import Ask, NotKnown, ask
+from daemon.tools.registry import FunctionRegistry
+
+__all__ = ["Part", "Sysinfo", "changes", "register", "sysinfo"]
+
+Part: TypeAlias = Literal["host", "load", "memory", "disks", "units", "errors", "updates"]
+
+
+def _local_now() -> datetime:
+    return datetime.now().astimezone()
+
+
+class Sysinfo:
+    """Collects the facts; where it reads, whom it asks and what time it is can be chosen."""
+
+    def __init__(self, *, root: Path = Path("/"), ask: Ask = ask, now: Callable[[], datetime] = _local_now) -> None:
+        self._files, self._ask, self._now = Files(root), ask, now
+
+    async def facts(self, parts: Sequence[Part] | None = None) -> Json:
+        """Return the wanted parts, in their usual order; what takes time is asked side by side."""
+        wanted = [part for part in get_args(Part) if parts is None or part in parts]
+        found = await asyncio.gather(*(self._part(part) for part in wanted))
+        return dict(zip(wanted, found, strict=True))
+
+    async def _part(self, part: Part) -> Any:
+        sources: dict[Part, Callable[[], Awaitable[Any]]] = {
+            "host": self._host,
+            "load": lambda: asyncio.to_thread(self._load),
+            "memory": lambda: asyncio.to_thread(machine.memory, self._files),
+            "disks": lambda: asyncio.to_thread(machine.disks, self._files),
+            "units": lambda: services.units(self._files, self._ask),
+            "errors": lambda: services.errors(self._files, self._ask, self._now()),
+            "updates": lambda: updates.updates(self._files, self._ask, self._now()),
+        }
+        try:
+            return await sources[part]()
+        except (NotKnown, OSError) as reason:
+            return str(reason)
+
+    async def _host(self) -> Json:
+        boottime = (await self._ask(["sysctl", "-n", "kern.boottime"], 5)).text if sys.platform == "darwin" else ""
+        return await asyncio.to_thread(machine.host, self._files, self._now(), boottime)
+
+    def _load(self) -> Json:
+        return machine.load(os.getloadavg(), os.cpu_count() or 1)
+
+
+async def sysinfo(parts: list[Part] | None = None) -> Json:
+    """Return facts about this machine: what it is, how busy and how full it is, what has failed and what waits.
+
+    Quick, read-only and without a shell: look here before running commands.
+
+    Args:
+        parts: host (name, system, kernel, uptime), load, memory (with swap), disks (percent used, inodes), units
+            (failed systemd units), errors (of the journal, last 24 hours, grouped), updates (pending, reboot needed);
+            everything if left out.
+    """
+    return await Sysinfo().facts(parts)
+
+
+def register(registry: FunctionRegistry) -> None:
+    """Offer `sysinfo`."""
+    registry.register("sysinfo", None, sysinfo, read_only=True, timeout=60, changes=changes)

@@ -1,0 +1,234 @@
+"""What the kernel tells about the machine itself: host, load, memory, disks.
+
+Read from /proc, /sys and /etc below a root that tests can choose. Not here: anything that starts a program, but for
+macOS, which has no /proc.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from daemon.models import Json
+from daemon.tools.builtin.sysinfo.programs import NotKnown
+from daemon.tools.builtin.sysinfo.words import moment, share, size, span
+
+# File systems on a medium of this machine. A network one is left out on purpose: asking it for its size hangs for as
+# long as its server is away. Images that are always full (squashfs, iso9660) and those in memory say nothing.
+_REAL = re.compile(
+    "ext[234]|xfs|btrfs|zfs|bcachefs|f2fs|jfs|nilfs2|reiserfs|overlay|vfat|exfat|ntfs3?|fuseblk|hfs(plus)?|apfs"
+)
+
+# Words of the firmware's tables that give a virtual machine away.
+_VIRTUAL = (
+    ("vmware", "VMware"),
+    ("virtualbox", "VirtualBox"),
+    ("innotek", "VirtualBox"),
+    ("amazon ec2", "Amazon EC2"),
+    ("google compute engine", "Google Compute Engine"),
+    ("microsoft corporation virtual machine", "Hyper-V"),
+    ("parallels", "Parallels"),
+    ("openstack", "OpenStack"),
+    ("digitalocean", "DigitalOcean"),
+    ("hetzner", "Hetzner"),
+    ("xen", "Xen"),
+    ("kvm", "KVM"),
+    ("qemu", "KVM"),
+    ("bochs", "Bochs"),
+)
+_CONTAINERS = (("kubepods", "kubernetes"), ("docker", "docker"), ("libpod", "podman"), ("lxc", "lxc"))
+# What vendors of mainboards leave in place of a name.
+_NO_NAME = re.compile(
+    r"to be filled|default string|system (product|manufacturer)|not specified|o\.e\.m|^none$", re.IGNORECASE
+)
+
+
+class Files:
+    """Read small files of the kernel below a root; what cannot be read is empty."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self.root = root
+
+    def read(self, path: str) -> str:
+        try:
+            return (self.root / path).read_bytes().decode(errors="replace").strip("\x00\n ")
+        except OSError:
+            return ""
+
+    def exists(self, path: str) -> bool:
+        return os.access(self.root / path, os.F_OK)
+
+
+def host(files: Files, now: datetime, boottime: str = "") -> Json:
+    """Return name, system, kernel, kind of machine and since when it is up; `boottime` is macOS' answer to that."""
+    booted = _booted(files.read("proc/stat"), boottime, now)
+    facts = {
+        "name": platform.node() or None,
+        "system": os_name(files.read("etc/os-release") or files.read("usr/lib/os-release")),
+        "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "machine": kind_of_machine(files),
+        "up": f"{span(now - booted)}, since {moment(booted)}" if booted else None,
+    }
+    return {key: fact for key, fact in facts.items() if fact is not None}
+
+
+def os_name(os_release: str) -> str:
+    """Return the distribution's own name for itself; without one, what Python knows."""
+    found = re.search(r'^PRETTY_NAME=["\']?(.*?)["\']?$', os_release, re.MULTILINE)
+    if found and found[1]:
+        return found[1]
+    release, _, _ = platform.mac_ver()
+    return f"macOS {release}" if release else platform.system()
+
+
+def _booted(stat: str, boottime: str, now: datetime) -> datetime | None:
+    found = re.search(r"^btime (\d+)$", stat, re.MULTILINE) or re.search(r"\bsec = (\d+)", boottime)
+    return datetime.fromtimestamp(int(found[1]), tz=now.tzinfo) if found else None
+
+
+def kind_of_machine(files: Files) -> str | None:
+    """Return `container (docker)`, `virtual machine (KVM)` or the maker's name of the box, if it is cheap to see."""
+    if container := in_container(files):
+        return container
+    if "microsoft" in files.read("proc/sys/kernel/osrelease").lower():
+        return "Windows Subsystem for Linux"
+    maker, product = (files.read(f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name"))
+    named = f"{maker} {product}".strip()
+    for word, name in _VIRTUAL:
+        if word in named.lower():
+            return f"virtual machine ({name})"
+    if re.search(r"^flags\s*:.*\bhypervisor\b", files.read("proc/cpuinfo"), re.MULTILINE):
+        return "virtual machine"
+    if board := files.read("proc/device-tree/model"):
+        return board
+    return " ".join(part for part in (maker, product) if part and not _NO_NAME.search(part)) or None
+
+
+def in_container(files: Files) -> str | None:
+    if files.exists(".dockerenv"):
+        return "container (docker)"
+    if files.exists("run/.containerenv"):
+        return "container (podman)"
+    if manager := files.read("run/systemd/container"):
+        return f"container ({manager})"
+    groups = files.read("proc/1/cgroup")
+    return next((f"container ({name})" for word, name in _CONTAINERS if f"/{word}" in groups), None)
+
+
+def load(averages: tuple[float, float, float], cores: int) -> Json:
+    """Return the load averages as shares of the cores: above 100 % work is waiting."""
+    names = ("last_minute", "last_5_minutes", "last_15_minutes")
+    shares = {
+        name: f"{share(round(average, 2), cores)} ({average:.2f})"
+        for name, average in zip(names, averages, strict=True)
+    }
+    return {"cores": cores, **shares}
+
+
+def memory(files: Files) -> Json:
+    """Return how much memory and swap are in use, the container's own limit if there is one, and the pressure."""
+    table = {
+        name: int(count) * 1024
+        for name, count in re.findall(r"^(\w+):\s+(\d+) kB$", files.read("proc/meminfo"), re.MULTILINE)
+    }
+    if not table.get("MemTotal"):
+        return _installed_memory()
+    total, swap = table["MemTotal"], table.get("SwapTotal", 0)
+    # MemAvailable is from Linux 3.14; caches that the kernel gives back on demand are not "in use"
+    spare = table.get("MemAvailable", table.get("MemFree", 0) + table.get("Cached", 0))
+    facts: Json = {
+        "used": f"{share(total - spare, total)} of {size(total)}",
+        "swap": f"{share(swap - table.get('SwapFree', 0), swap)} of {size(swap)}" if swap else "none",
+    }
+    if limit := _container_limit(files, total):
+        facts["container_limit"] = limit
+    if stalled := re.search(r"^some .*avg300=(\d+)\.", files.read("proc/pressure/memory"), re.MULTILINE):
+        facts["pressure"] = f"{stalled[1]} % of the last 5 minutes" if int(stalled[1]) else "none"
+    return facts
+
+
+def _installed_memory() -> Json:
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        msg = "not known on this system"
+        raise NotKnown(msg) from None
+    return {"installed": size(total)}
+
+
+def _container_limit(files: Files, total: int) -> str | None:
+    for folder, limit, used, cache in (
+        ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+        ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        most, now = files.read(f"{folder}/{limit}"), files.read(f"{folder}/{used}")
+        if most.isdigit() and now.isdigit() and 0 < int(most) < total:  # version 1 writes "no limit" as 2**63
+            # pages of files are counted as used, although the kernel drops them before it refuses anything
+            spare = re.search(rf"^{cache} (\d+)$", files.read(f"{folder}/memory.stat"), re.MULTILINE)
+            return f"{share(int(now) - (int(spare[1]) if spare else 0), int(most))} of {size(int(most))}"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mount:
+    """One file system and where it is."""
+
+    point: str
+    read_only: bool
+
+
+def mounts(mountinfo: str, is_folder: Callable[[str], bool] = os.path.isdir) -> list[Mount]:
+    """Read /proc/self/mountinfo: the file systems on real media, each once, by its shortest path.
+
+    A container sees single files such as /etc/hosts as mounts of the host's disk; these are left out. Whether a file
+    system is read-only is read from its own options: our mount of it may merely be a hardened one.
+    """
+    found: dict[str, Mount] = {}
+    for line in mountinfo.splitlines():
+        ours, _, theirs = line.partition(" - ")
+        if len(ours.split(" ")) < 6 or len(theirs.split(" ")) < 3:
+            continue
+        _, _, device, _, place, *_ = ours.split(" ")
+        kind, _, options = theirs.split(" ")[:3]
+        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), place)
+        if not _REAL.fullmatch(kind) or (kind == "overlay" and point != "/") or not is_folder(point):
+            continue  # overlays other than our own root are other containers, on disks that are listed anyway
+        if device not in found or len(point) < len(found[device].point):
+            found[device] = Mount(point=point, read_only="ro" in options.split(","))
+    return sorted(found.values(), key=lambda mount: mount.point)
+
+
+def disks(files: Files, statvfs: Callable[[str], os.statvfs_result] = os.statvfs) -> list[Json]:
+    """Return one row per real file system, as df computes it, and so roundly that the row keeps still."""
+    table = mounts(files.read("proc/self/mountinfo")) or [Mount(point="/", read_only=False)]
+    rows = list(_rows(table, statvfs))
+    if not rows:
+        msg = "no file system could be asked"
+        raise NotKnown(msg)
+    if not any(row["note"] for row in rows):
+        for row in rows:
+            del row["note"]
+    return rows
+
+
+def _rows(table: Iterable[Mount], statvfs: Callable[[str], os.statvfs_result]) -> Iterable[Json]:
+    for mount in table:
+        try:
+            found = statvfs(mount.point)
+        except OSError:
+            continue
+        used, free = found.f_blocks - found.f_bfree, found.f_bavail
+        if not found.f_blocks:
+            continue
+        yield {
+            "mount": mount.point,
+            "used": f"{share(used, used + free)} of {size(found.f_blocks * found.f_frsize)}",
+            "free": size(free * found.f_frsize, digits=2),
+            "inodes": share(found.f_files - found.f_ffree, found.f_files) if found.f_files else "no limit",
+            "note": "read-only" if mount.read_only else "",
+        }

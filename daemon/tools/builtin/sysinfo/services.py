@@ -1,0 +1,155 @@
+"""What systemd knows of trouble: failed units and recent errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from daemon.models import Json
+from daemon.tools.builtin.sysinfo.machine import Files
+from daemon.tools.builtin.sysinfo.programs import Ask, NotKnown
+from daemon.tools.builtin.sysinfo.words import moment, plural, shorten
+
+NO_FAILED_UNITS = "no unit has failed"
+NO_ERRORS = "none in the last 24 hours"
+_WINDOW = timedelta(hours=24)
+_MOST_ENTRIES = 2000  # newest first; a log storm must not become a memory storm
+_MOST_KINDS = 20
+_UNIT_LINE = re.compile(r"^[●*\s]*(?P<unit>\S+\.\w+)\s+\S+\s+\S+\s+(?P<sub>\S+)\s*(?P<description>.*)$")
+
+
+async def units(files: Files, ask: Ask) -> list[Json] | str:
+    """Return the failed units of the system."""
+    if not files.exists("run/systemd/system"):  # the test of sd_booted(3)
+        msg = "systemd is not running here"
+        raise NotKnown(msg)
+    # systemd before 246 ignores --output=json for lists of units and prints the plain lines
+    said = await ask(["systemctl", "--failed", "--output=json", "--plain", "--no-legend", "--no-pager"], 10)
+    if said.code:
+        msg = f"systemctl gave no list: {said.complaint}"
+        raise NotKnown(msg)
+    return failed_units(said.text) or NO_FAILED_UNITS
+
+
+def failed_units(text: str) -> list[Json]:
+    """Read what `systemctl --failed` printed, as JSON or as plain lines."""
+    try:
+        entries = json.loads(text or "[]")
+    except ValueError:
+        entries = [found.groupdict() for found in map(_UNIT_LINE.match, text.splitlines()) if found]
+    return [
+        {"unit": entry["unit"], "state": entry.get("sub", "failed"), "description": shorten(entry["description"], 80)}
+        for entry in entries
+    ]
+
+
+async def errors(
+    files: Files,
+    ask: Ask,
+    now: datetime,
+    *,
+    readable: Callable[[Path], bool] = lambda path: os.access(path, os.R_OK),
+) -> list[Json] | str:
+    """Return the errors in the system's journal of the last 24 hours, grouped and counted."""
+    _check_journal(files, readable)
+    said = await ask(
+        [
+            "journalctl",
+            "--priority=err",
+            f"--since=@{int((now - _WINDOW).timestamp())}",
+            f"--lines={_MOST_ENTRIES}",
+            "--output=json",
+            "--output-fields=MESSAGE,SYSLOG_IDENTIFIER,_SYSTEMD_UNIT,_COMM",
+            "--quiet",
+            "--no-pager",
+        ],
+        20,
+    )
+    if said.code:
+        msg = f"journalctl gave no list: {said.complaint}"
+        raise NotKnown(msg)
+    return error_rows(read_journal(said.text, now)) or NO_ERRORS
+
+
+def _check_journal(files: Files, readable: Callable[[Path], bool]) -> None:
+    """Raise NotKnown unless the journal of the *system* can be read.
+
+    Without the right to it journalctl shows the caller's own messages and succeeds, which would read as "no errors".
+    """
+    found = [
+        path
+        for folder in ("var/log/journal", "run/log/journal")
+        for path in (files.root / folder).glob("*/system*.journal")
+    ]
+    if not found and not files.exists("run/systemd/system"):
+        msg = "there is no systemd journal here"
+        raise NotKnown(msg)
+    if not any(readable(path) for path in found):
+        msg = "the system's journal is not readable for this user; adding it to the group systemd-journal helps"
+        raise NotKnown(msg)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One error in the journal."""
+
+    at: datetime
+    source: str
+    message: str
+
+
+def read_journal(text: str, now: datetime) -> Iterable[Entry]:
+    """Read `journalctl --output=json`, one object a line; a broken line is passed over."""
+    for line in text.splitlines():
+        try:
+            fields = json.loads(line)
+            micros = int(fields["__REALTIME_TIMESTAMP"])
+        except (ValueError, KeyError, TypeError):
+            continue
+        unit = _text(fields.get("_SYSTEMD_UNIT"))
+        source = _text(fields.get("SYSLOG_IDENTIFIER")) or unit or _text(fields.get("_COMM")) or "unknown"
+        yield Entry(
+            at=datetime.fromtimestamp(micros / 1_000_000, tz=now.tzinfo),
+            source=shorten(source, 40),
+            message=shorten(_text(fields.get("MESSAGE")), 160) or "(no text)",
+        )
+
+
+def _text(field: Any) -> str:
+    """Return a field as text: journald sends bytes that are no UTF-8 as numbers, a repeated field as a list."""
+    if isinstance(field, list) and all(isinstance(byte, int) and 0 <= byte < 256 for byte in field):
+        return bytes(field).decode(errors="replace")
+    if isinstance(field, list):
+        return " ".join(_text(part) for part in field)
+    return field if isinstance(field, str) else ""
+
+
+def error_rows(entries: Iterable[Entry]) -> list[Json]:
+    """Return one row per kind of error, most frequent first; the rarest beyond a limit share the last row."""
+    groups: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault((entry.source, kind(entry.message)), []).append(entry)
+    kinds = sorted(groups.values(), key=lambda group: (-len(group), group[0].source, group[0].message))
+    rows = [_row(group, max(group, key=lambda entry: entry.at)) for group in kinds[:_MOST_KINDS]]
+    if rest := kinds[_MOST_KINDS:]:
+        everything = [entry for group in rest for entry in group]
+        others = Entry(
+            at=max(entry.at for entry in everything), source="others", message=plural(len(rest), "more kind")
+        )
+        rows.append(_row(everything, others))
+    return rows
+
+
+def _row(group: list[Entry], shown: Entry) -> Json:
+    return {"count": len(group), "source": shown.source, "message": shown.message, "last": moment(shown.at)}
+
+
+def kind(message: str) -> str:
+    """Return a message without what differs each time: numbers, addresses, ids."""
+    return re.sub(r"\b(?:0x)?[0-9a-fA-F]*\d[0-9a-fA-F]*\b", "#", message)

@@ -1,0 +1,180 @@
+"""Which updates wait, and whether something waits for a reboot: one row of a table per package manager.
+
+Nothing here goes to the network or refreshes a list: a report must not be what changes a machine.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from daemon.models import Json
+from daemon.tools.builtin.sysinfo.machine import Files, in_container
+from daemon.tools.builtin.sysinfo.programs import Ask, NotKnown, Output
+
+_NAMED = 10  # how many packages are named before "and 33 more"
+_STALE = timedelta(days=7)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Update:
+    """One package that waits for its newer version."""
+
+    package: str
+    security: bool = False
+
+
+def read_apt(text: str) -> list[Update]:
+    """Read `apt list --upgradable`: `bash/stable-security,now 5.2-2 amd64 [upgradable from: 5.2-1]`."""
+    lines = re.finditer(r"^([^/\s]+)/(\S+) \S+ \S+ \[upgradable from: ", text, re.MULTILINE)
+    return [Update(package=line[1], security="-security" in line[2]) for line in lines]
+
+
+def read_dnf(text: str) -> list[Update]:
+    """Read `dnf check-update`: `bash.x86_64  5.2.26-3.fc40  updates`, up to the list of obsoleted packages."""
+    wanted = re.split(r"^Obsoleting ", text, maxsplit=1, flags=re.MULTILINE)[0]
+    lines = re.finditer(
+        r"^(\S+)\.(?:noarch|x86_64|i686|aarch64|ppc64le|s390x|riscv64)\s+\S+\s+\S+\s*$", wanted, re.MULTILINE
+    )
+    return [Update(package=line[1]) for line in lines]
+
+
+def read_pacman(text: str) -> list[Update]:
+    """Read `pacman -Qu`: `linux 6.9.1-1 -> 6.9.3-1`; what the owner told it to leave alone is marked [ignored]."""
+    return [Update(package=line[1]) for line in re.finditer(r"^(\S+) \S+ -> \S+$", text, re.MULTILINE)]
+
+
+def read_zypper(text: str) -> list[Update]:
+    """Read `zypper list-updates`: `v | repo-oss | bash | 5.2-1 | 5.2-2 | x86_64`."""
+    return [Update(package=line[1]) for line in re.finditer(r"^v\s*\|[^|]*\|\s*(\S+)\s*\|", text, re.MULTILINE)]
+
+
+def read_apk(text: str) -> list[Update]:
+    """Read `apk version -l '<'`: `musl-1.2.4-r2  < 1.2.5-r0`."""
+    return [Update(package=line[1]) for line in re.finditer(r"^(\S+?)-\d\S*\s+<\s", text, re.MULTILINE)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manager:
+    """How one package manager is asked, and how its answer is read."""
+
+    mark: str
+    """What exists where it manages the system, and not where it is merely installed."""
+    argv: tuple[str, ...]
+    read: Callable[[str], list[Update]]
+    refresh: str
+    """What brings its lists up to date."""
+    lists: tuple[str, ...] = ()
+    """What is touched when its lists are refreshed, the best witness first."""
+    good: frozenset[int] = frozenset([0])
+    tells_security: bool = False
+
+
+MANAGERS = (
+    Manager(
+        mark="var/lib/dpkg/status",
+        argv=("apt", "list", "--upgradable"),
+        read=read_apt,
+        refresh="apt update",
+        lists=("var/lib/apt/periodic/update-success-stamp", "var/lib/apt/lists"),
+        tells_security=True,
+    ),
+    Manager(
+        mark="var/lib/pacman/local",
+        argv=("pacman", "-Qu"),
+        read=read_pacman,
+        refresh="pacman -Syu",
+        lists=("var/lib/pacman/sync",),
+        good=frozenset([0, 1]),  # 1: nothing to list
+    ),
+    Manager(
+        mark="etc/zypp",
+        argv=("zypper", "--non-interactive", "--no-refresh", "--quiet", "list-updates"),
+        read=read_zypper,
+        refresh="zypper refresh",
+        lists=("var/cache/zypp/solv",),
+    ),
+    Manager(
+        mark="etc/dnf",
+        argv=("dnf", "--quiet", "--cacheonly", "check-update"),
+        read=read_dnf,
+        refresh="dnf makecache",
+        good=frozenset([0, 100]),  # 100: there are updates
+    ),
+    Manager(mark="lib/apk/db", argv=("apk", "version", "-l", "<"), read=read_apk, refresh="apk update"),
+)
+
+
+async def updates(files: Files, ask: Ask, now: datetime) -> Json:
+    """Return how many updates wait, which, and whether a reboot is asked for."""
+    manager = next((manager for manager in MANAGERS if files.exists(manager.mark)), None)
+    if manager is None:
+        msg = "not known: none of the package managers that agentd can ask is in use here"
+        raise NotKnown(msg)
+    if manager.argv[0] == "apt" and not list((files.root / "var/lib/apt/lists").glob("*_Packages*")):
+        msg = "not known: apt has no package lists here; `apt update` fetches them"
+        raise NotKnown(msg)
+    said = await ask(manager.argv, 30)
+    if said.code not in manager.good:
+        msg = f"not known: {manager.argv[0]} gave no list: {said.complaint}"
+        raise NotKnown(msg)
+    return waiting(manager, said, files, now)
+
+
+def waiting(manager: Manager, said: Output, files: Files, now: datetime) -> Json:
+    """Return the facts of an answer; they hold still while nothing changes, so that a gate can compare them."""
+    found = manager.read(said.text)
+    facts: Json = {"pending": len(found)}
+    if manager.tells_security:
+        facts["security"] = sum(update.security for update in found)
+    if found:
+        facts["packages"] = _names(found)
+    if refreshed := _refreshed(manager, files, now):
+        facts["lists"] = f"from {refreshed:%Y-%m-%d}, so more may wait: `{manager.refresh}`"
+    facts["reboot"] = reboot(files)
+    return facts
+
+
+def _names(found: list[Update]) -> str:
+    """Name security updates first, then the others in the manager's order."""
+    names = list(dict.fromkeys(update.package for update in sorted(found, key=lambda update: not update.security)))
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _refreshed(manager: Manager, files: Files, now: datetime) -> datetime | None:
+    """Return when the lists were refreshed if that is too long ago to be trusted."""
+    for path in manager.lists:
+        if files.exists(path):
+            at = datetime.fromtimestamp((files.root / path).stat().st_mtime, tz=now.tzinfo)
+            return at if now - at > _STALE else None
+    return None
+
+
+def reboot(files: Files, release: str | None = None) -> str:
+    """Return whether the system waits for a reboot, by two signs that cost nothing to see.
+
+    Debian's packages leave a note. Anywhere a newer kernel of the same flavour may lie beside the running one; one of
+    another flavour says nothing, since many virtual machines are started with a kernel from outside.
+    """
+    if files.exists("run/reboot-required"):
+        packages = sorted(set(files.read("run/reboot-required.pkgs").split()))
+        return f"needed, for {', '.join(packages)}" if packages else "needed"
+    running = release or platform.release()
+    flavour = _flavour(running)
+    kernels = [path.parent.name for path in (files.root / "lib/modules").glob("*/modules.dep")]
+    newest = max((kernel for kernel in kernels if _flavour(kernel) == flavour), key=_version, default=running)
+    if _version(newest) > _version(running) and not in_container(files):
+        return f"needed: kernel {newest} is installed, {running} is running"
+    return "nothing asks for one"
+
+
+def _flavour(kernel: str) -> str:
+    return re.sub(r"\d+", "#", kernel)
+
+
+def _version(kernel: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", kernel)]

@@ -1,0 +1,134 @@
+"""Run one call of a model: check its arguments, run the function, put what came out into words."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from typing import Any
+
+import structlog
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from daemon.errors import DaemonError, Fenced, ToolFailed
+from daemon.models import FunctionCall, Json, ToolContext, ToolResult
+from daemon.tools.registry import FunctionDefinition, FunctionRegistry
+from daemon.tools.threads import Threads
+
+# How a result that is not plain output begins, and what stands for a function that returned nothing.
+_WORDS = {
+    "en": {"done": "Done.", "failed": "[failed]", "partial": "[partial output]", "error": "[error]"},
+    "zh": {"done": "执行成功", "failed": "[失败]", "partial": "[部分输出]", "error": "[错误]"},
+}
+# Far above what a tool of ours puts out; what a user's tool puts out beyond it would only fill the context.
+MAX_CHARS = 100_000
+
+_log = structlog.get_logger()
+
+
+class ToolExecutor:
+    """Executes the functions of one registry."""
+
+    def __init__(self, registry: FunctionRegistry, *, limit: float | None = None, max_chars: int = MAX_CHARS) -> None:
+        """Take `limit` seconds for every function that has no time limit of its own."""
+        self.registry = registry
+        self._limit = limit
+        self._max_chars = max_chars
+        self._threads = Threads()
+
+    async def execute(self, name: str, arguments: Json, *, context: ToolContext | None = None) -> Any:
+        """Call a function and return what it returned; raises ToolFailed with words for the model, or its own fault."""
+        definition = self.registry.get_function(name)
+        if definition is None:
+            near = self.registry.nearest(name)
+            msg = f"there is no tool {name}" + (f", did you mean {near}?" if near else "")
+            raise ToolFailed(msg)
+        call = definition.signature.bind(arguments, context)
+        limit = definition.timeout if definition.timeout is not None else self._limit
+        if limit is None:
+            return await self._call(definition, call)
+        try:
+            async with asyncio.timeout(limit) as scope:
+                return await self._call(definition, call)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise ToolFailed(_too_slow(definition, limit)) from None
+
+    async def _call(self, definition: FunctionDefinition, call: Callable[[], Any]) -> Any:
+        if definition.signature.is_async:
+            return await call()
+        result = await self._threads.run(f"tool {definition.name}", call)
+        return await result if not isinstance(result, str) and inspect.isawaitable(result) else result
+
+    async def run(self, call: FunctionCall, context: ToolContext | None = None) -> ToolResult:
+        """Run one call to its end, whatever that is: the model hears of every fault, and never sees a traceback."""
+        language = context.language if context else "en"
+        words = _WORDS.get(language, _WORDS["en"])
+        try:
+            if call.invalid is not None:
+                msg = f"the arguments of {call.name} could not be read, nothing was executed: {call.invalid}"
+                raise ToolFailed(msg)
+            value = await self.execute(call.name, call.arguments, context=context)
+            text = self.format_result(value, language)
+            whole = isinstance(value, str) and len(value) <= self._max_chars
+            return ToolResult(ok=True, text=text, value=text if whole else _jsonable(value))
+        except Fenced:
+            raise
+        except ToolFailed as error:
+            _log.info("tool.failed", tool=call.name, detail=str(error))
+            text = f"{words['failed']} {error}"
+            if error.partial:
+                text += f"\n{words['partial']}\n{error.partial}"
+            return ToolResult(ok=False, text=self._clean(text), transient=error.transient)
+        except DaemonError as error:
+            _log.info("tool.failed", tool=call.name, detail=str(error))
+            return ToolResult(ok=False, text=self._clean(f"{words['failed']} {error}"))
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # the model must hear of it; a sys.exit() ends only the call
+            _log.error("tool.crashed", tool=call.name, exc_info=True)
+            detail = " ".join(str(error).split())
+            return ToolResult(ok=False, text=self._clean(f"{words['error']} {type(error).__name__}: {detail}"))
+
+    def format_result(self, result: Any, language: str = "en") -> str:
+        """Return what a function returned as the model reads it."""
+        if result is None:
+            return _WORDS.get(language, _WORDS["en"])["done"]
+        if isinstance(result, str):
+            return self._clean(result)
+        if isinstance(result, dict | list | tuple | set | frozenset | BaseModel) or is_dataclass(result):
+            return self._clean(json.dumps(_jsonable(result), ensure_ascii=False))
+        return self._clean(str(result))
+
+    def _clean(self, text: str) -> str:
+        """Return the text fit to be sent and stored; where it is too long, its middle is cut out, and that is said."""
+        if len(text) > self._max_chars:
+            half = self._max_chars // 2
+            text = f"{text[:half]}\n[… {len(text) - 2 * half} characters cut …]\n{text[-half:]}"
+        return _text(text)
+
+
+def _too_slow(definition: FunctionDefinition, limit: float | None) -> str:
+    text = f"{definition.name} did not finish within {limit:g} s"
+    if not definition.signature.is_async:
+        text += "; it could not be stopped and may still be at work, so check what it did before calling it again"
+    return text
+
+
+def _jsonable(value: Any) -> Any:
+    """Return the value as JSON in UTF-8 can say it; what that has no word for becomes its text."""
+    if isinstance(value, str):
+        return _text(value)
+    value = to_jsonable_python(value, fallback=str)
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.loads(_text(json.dumps(value, ensure_ascii=False)))
+    return value
+
+
+def _text(text: str) -> str:
+    """Return the text without halves of surrogate pairs, which odd file names bring and no database takes."""
+    return text if text.isascii() else text.encode(errors="replace").decode()

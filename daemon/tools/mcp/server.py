@@ -1,0 +1,224 @@
+"""One MCP server: connected when it is first needed, connected again when it has gone away.
+
+Theory of operation: the SDK's streams belong to the task that opened them, so each connection lives in a task of its
+own, which does nothing but hold it open. A call that finds the connection gone opens a new one; a call that was under
+way when it broke is not repeated, as nobody knows what became of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import tempfile
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import structlog
+
+from daemon.errors import ToolFailed
+from daemon.models import Json
+from daemon.system.http_client import connection_settings
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.types import CallToolResult
+
+    from daemon.definitions.config.tables import McpConfig
+
+log = structlog.get_logger()
+
+FRESH = 5.0  # seconds after an answer for which a server is taken to be there without being asked
+PING = 5.0  # seconds that it is given to say so
+SAID = 500  # characters of its complaints that are told
+START = 30.0  # seconds that a server is given to come up and to say what it offers
+PIECE = 30.0  # seconds for a connection over HTTP and for each piece that is sent
+STREAM = 300.0  # seconds between two pieces of an answer over HTTP: a server may hold a stream open
+MAX_ANSWER = 16_000_000  # bytes of an answer over HTTP, unpacked; of a stream, the SDK bounds each event
+MOST_PAGES = 100  # of a list of tools: one that never ends must not hold a run up
+
+
+class Offered(NamedTuple):
+    """One tool of a server."""
+
+    name: str
+    description: str
+    parameters: Json
+
+
+class Server:
+    """One server of config.toml; `secret` is sent as a bearer token where it is reached by HTTP."""
+
+    def __init__(self, name: str, config: McpConfig, *, secret: str | None = None) -> None:
+        self.name, self._config, self._secret = name, config, secret
+        self._client: Client | None = None
+        self._holder: asyncio.Task[None] | None = None
+        self._opening = asyncio.Lock()
+        self._heard = 0.0
+        """When it last answered, in the event loop's time."""
+
+    async def tools(self) -> list[Offered]:
+        """Ask what it offers; ToolFailed if it does not answer."""
+        client, found, cursor = await self._connected(), list[Offered](), None
+        try:
+            async with asyncio.timeout(START):
+                for _ in range(MOST_PAGES):
+                    page = await client.list_tools(cursor=cursor, cache_mode="refresh")
+                    found += [
+                        Offered(each.name, each.description or "", dict(each.input_schema)) for each in page.tools
+                    ]
+                    cursor = page.next_cursor
+                    if cursor is None:
+                        break
+        except Exception as error:
+            raise ToolFailed(f"the MCP server {self.name} does not say what it offers: {_words(error)}") from error
+        return found
+
+    async def call(self, tool: str, arguments: Json) -> Any:
+        """Call a tool and return what it said; ToolFailed with its words if it failed."""
+        client = await self._connected()
+        limit, loop = self._config.timeout.total_seconds(), asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(limit) as clock:
+                result = await client.call_tool(tool, arguments)
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            raise ToolFailed(f"{self.name} did not answer within {limit:g} s; what came of it is unknown") from None
+        except Exception as error:
+            if await self._answers(client):
+                raise ToolFailed(f"{self.name}: {_words(error)}") from error
+            await self.close()
+            gone = "went away during the call; what came of it is unknown, check before trying again"
+            raise ToolFailed(f"{self.name} {gone}") from error
+        self._heard = loop.time()
+        return _said(result)
+
+    async def close(self) -> None:
+        """Let go of the server; safe to repeat."""
+        holder, self._holder, self._client = self._holder, None, None
+        if holder is not None:
+            holder.cancel()
+            with suppress(asyncio.CancelledError):
+                await holder
+
+    async def _connected(self) -> Client:
+        """Return a client whose server answers, a new one if need be; ToolFailed."""
+        async with self._opening:
+            client, now = self._client, asyncio.get_running_loop().time()
+            if client is not None and (now - self._heard < FRESH or await self._answers(client)):
+                return client
+            await self.close()
+            ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+            self._holder = asyncio.create_task(self._hold(ready), name=f"MCP server {self.name}")
+            try:
+                async with asyncio.timeout(START):
+                    self._client = await asyncio.shield(ready)
+            except TimeoutError:
+                await self.close()
+                raise ToolFailed(f"the MCP server {self.name} did not come up within {START:g} s") from None
+            self._heard = asyncio.get_running_loop().time()
+            return self._client
+
+    async def _answers(self, client: Client) -> bool:
+        try:
+            async with asyncio.timeout(PING):
+                await client.send_ping()
+        except Exception:  # noqa: BLE001  one call: whatever it is, nobody is there
+            return False
+        self._heard = asyncio.get_running_loop().time()
+        return True
+
+    async def _hold(self, ready: asyncio.Future[Client]) -> None:
+        """Open a connection and hold it until it is no longer wanted."""
+        said = _Complaints()
+        try:
+            async with AsyncExitStack() as stack:
+                # the SDK takes half a second to import
+                client = await stack.enter_async_context(await asyncio.to_thread(self._made, stack, said))
+                log.info("mcp.connected", server=self.name)
+                ready.set_result(client)
+                await asyncio.Event().wait()
+        except Exception as error:  # noqa: BLE001  one background task: whoever waits is told, and may try again
+            why = _words(error) + (f"; it said: {said}" if str(said) else "")
+            if not ready.done():
+                ready.set_exception(ToolFailed(f"the MCP server {self.name} cannot be reached: {why}"))
+            log.warning("mcp.disconnected", server=self.name, error=why)
+        finally:
+            said.close()
+            if not ready.done():
+                ready.cancel()
+
+    def _made(self, stack: AsyncExitStack, said: _Complaints) -> Client:
+        """Return a client that is not connected yet."""
+        try:
+            import httpx2
+            from mcp import Client, StdioServerParameters
+            from mcp.client.stdio import stdio_client
+            from mcp.client.streamable_http import streamable_http_client
+
+            from daemon.system.http_limit import limit_response
+        except ImportError:
+            raise ToolFailed("MCP servers need `pip install agentd-routines[mcp]`") from None
+        logging.getLogger("mcp").setLevel(logging.CRITICAL)  # what it has to say comes to us as errors
+        config = self._config
+        if config.command:
+            program, *arguments = config.command
+            env = config.env | {name: os.environ[name] for name in config.pass_env if name in os.environ}
+            parameters = StdioServerParameters(command=program, args=arguments, env=env, cwd=config.cwd)
+            return Client(stdio_client(parameters, errlog=said.stream))
+        headers = {"Authorization": f"Bearer {self._secret}"} if self._secret else None
+
+        async def limit_answer(response: httpx2.Response) -> None:
+            # a stream lasts as long as its server is of use
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                limit_response(response, MAX_ANSWER)
+
+        client = httpx2.AsyncClient(
+            **connection_settings(str(config.url)),
+            headers=headers,
+            timeout=httpx2.Timeout(PIECE, read=STREAM),
+            event_hooks={"response": [limit_answer]},
+        )
+        stack.push_async_callback(client.aclose)
+        return Client(streamable_http_client(str(config.url), http_client=client))
+
+
+class _Complaints:
+    """What a server writes to its stderr: the last of it is kept, in case it goes away."""
+
+    def __init__(self) -> None:
+        self.stream = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  closed below
+
+    def __str__(self) -> str:
+        size = os.fstat(self.stream.fileno()).st_size
+        os.lseek(self.stream.fileno(), max(0, size - SAID), os.SEEK_SET)
+        return " ".join(os.read(self.stream.fileno(), SAID).decode(errors="replace").split())
+
+    def close(self) -> None:
+        self.stream.close()
+
+
+def _said(result: CallToolResult) -> Any:
+    """Return what a call said: its values where there are any, else its texts."""
+    texts = [_text(part) for part in result.content]
+    if result.is_error:
+        raise ToolFailed("\n".join(texts) or "it failed without a word")
+    if result.structured_content is not None:
+        return result.structured_content
+    return "\n".join(texts) or None
+
+
+def _text(part: Any) -> str:
+    if part.type == "text":
+        return str(part.text)
+    if part.type == "resource" and getattr(part.resource, "text", None):
+        return str(part.resource.text)
+    return f"[{part.type.replace('_', ' ')}{f' {part.uri}' if hasattr(part, 'uri') else ''}]"
+
+
+def _words(error: BaseException) -> str:
+    """Return an error in a line; groups of them, as the SDK raises, by their first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,69 @@
+"""All MCP servers of config.toml, and their tools in the registry."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from daemon.errors import ToolFailed
+from daemon.tools.mcp.server import Offered, Server
+
+if TYPE_CHECKING:
+    from daemon.definitions.config.tables import McpConfig
+    from daemon.tools.registry import FunctionRegistry
+
+log = structlog.get_logger()
+
+BETWEEN = "__"
+LONGEST = 4_000  # characters of a description: it is a stranger's text in every prompt that offers the tool
+
+
+class Servers:
+    """Asks servers what they offer when a run first names their tools, and registers that."""
+
+    def __init__(
+        self, configs: Mapping[str, McpConfig], registry: FunctionRegistry, *, secret: Callable[[str], str | None]
+    ) -> None:
+        self._servers = {name: Server(name, config, secret=secret(name)) for name, config in configs.items()}
+        self._configs, self._registry = configs, registry
+        self._known: set[str] = set()
+        self._looking = asyncio.Lock()
+
+    async def ready(self, patterns: Iterable[str]) -> None:
+        """Have the tools registered that these names or patterns may mean; a server that is not there is logged."""
+        if not self._servers:
+            return
+        wanted = {pattern.partition(BETWEEN)[0] for pattern in patterns if BETWEEN in pattern} & set(self._servers)
+        if wanted <= self._known:
+            return
+        async with self._looking:
+            await asyncio.gather(*(self._look(self._servers[name]) for name in wanted - self._known))
+
+    async def close(self) -> None:
+        await asyncio.gather(*(server.close() for server in self._servers.values()))
+
+    async def _look(self, server: Server) -> None:
+        try:
+            offered = await server.tools()
+        except ToolFailed as error:
+            log.warning("mcp.not_there", server=server.name, error=str(error))  # it is asked again by the next run
+            return
+        for tool in offered:
+            self._register(server, tool)
+        self._known.add(server.name)
+        log.info("mcp.listed", server=server.name, tools=len(offered))
+
+    def _register(self, server: Server, tool: Offered) -> None:
+        name = f"{server.name}{BETWEEN}{re.sub(r'[^A-Za-z0-9_-]', '_', tool.name)}"
+
+        async def call(**arguments: Any) -> Any:
+            return await server.call(tool.name, arguments)
+
+        try:
+            self._registry.register(name, tool.description[:LONGEST] or tool.name, call, tool.parameters)
+        except (ValueError, TypeError) as error:
+            log.warning("mcp.tool_skipped", server=server.name, tool=tool.name, error=str(error))

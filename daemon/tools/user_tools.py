@@ -1,0 +1,108 @@
+"""Tools of the user's own: functions of files beside config.toml, and of installed packages that config.toml names.
+
+They run inside the daemon with all its rights, so their files must be as safe from others as the config is. Which of
+them an agent may call says the policy, like for any tool.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daemon.definitions.words import did_you_mean, display
+from daemon.errors import ConfigError, Fault
+from daemon.policy.policy import refuse_if_open
+from daemon.tools.discovery import auto_discover_and_register
+from daemon.tools.registry import FunctionRegistry
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+    from types import ModuleType
+
+    from daemon.definitions.config.config import Config
+
+GROUP = "agentd.tools"
+
+
+def load(config: Config, *, sources: dict[str, str] | None = None) -> FunctionRegistry:
+    """Return what the files and packages of `[tools]` hold; ConfigError with every one that cannot be used.
+
+    `sources` is told the file or package of each tool.
+    """
+    registry, faults = FunctionRegistry(), list[Fault]()
+
+    def note(source: str) -> None:
+        if sources is not None:
+            sources.update({name: source for name in registry.names() if name not in sources})
+
+    folder = config.folder / "tools"
+    for place, name in enumerate(config.tools.files):
+        key = f"tools.files[{place}]"
+        try:
+            _register(registry, _module(folder / Path(name).expanduser()))
+            note(name)
+        except ConfigError as error:
+            faults += error.faults
+        except Exception as error:  # noqa: BLE001  whatever a file of the user's raises while it is imported
+            faults.append(_fault(config, key, name, error))
+    for name in config.tools.machines:
+        if name not in (both := (*config.tools.files, *config.tools.packages)):
+            problem, hint = "is neither among files nor among packages", did_you_mean(name, both)
+            faults.append(
+                Fault(file=display(config.file), key="tools.machines", found=name, problem=problem, hint=hint)
+            )
+    known = {each.name: each for each in _installed()} if config.tools.packages else {}
+    for place, name in enumerate(config.tools.packages):
+        key = f"tools.packages[{place}]"
+        if name not in known:
+            problem = f"no installed package has the entry point {GROUP}:{name}"
+            faults.append(
+                Fault(file=display(config.file), key=key, found=name, problem=problem, hint=did_you_mean(name, known))
+            )
+            continue
+        try:
+            _register(registry, known[name].load())
+            note(name)
+        except Exception as error:  # noqa: BLE001  likewise
+            faults.append(_fault(config, key, name, error))
+    if faults:
+        raise ConfigError(*faults)
+    return registry
+
+
+def _installed() -> Sequence[EntryPoint]:
+    from importlib.metadata import entry_points
+
+    return tuple(entry_points(group=GROUP))
+
+
+def _register(registry: FunctionRegistry, thing: Any) -> None:
+    if not auto_discover_and_register(registry, [thing]):
+        raise ValueError("holds no public function that could be a tool")
+
+
+def _module(path: Path) -> ModuleType:
+    """Import a file, under a name that shadows nothing."""
+    path.stat()
+    refuse_if_open(path)
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    name = f"agentd_tools_{path.stem}"
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError("is not a Python file")
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pydantic look their modules up there
+    spec.loader.exec_module(module)
+    return module
+
+
+def _fault(config: Config, key: str, found: str, error: Exception) -> Fault:
+    words = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, FileNotFoundError):
+        words = f"there is no such file in {config.folder / 'tools'}"
+    elif not isinstance(error, ValueError):
+        words = f"{type(error).__name__}: {words}"
+    return Fault(file=display(config.file), key=key, found=found, problem=f"cannot be used as a tool: {words}")

@@ -1,0 +1,59 @@
+"""`agentctl ui`: the page, served by uvicorn on a loopback port until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from pathlib import Path
+
+import structlog
+
+from daemon.api.embedded_uvicorn import Listener
+from daemon.api.listener import Door
+from daemon.cli.call import DONE, NOT_SUCCEEDED, Call
+from daemon.cli.client import Client
+from daemon.cli.render import DIM
+from daemon.web.access import HEADERS, Gate
+from daemon.web.app import DaemonClients, application
+
+
+def serve(call: Call) -> int:
+    """Serve the page on a loopback port until Ctrl-C."""
+    client = call.client
+    try:
+        listener = socket.create_server(("127.0.0.1", call.port or 0))
+    except (OSError, OverflowError) as error:
+        call.err.say(f"agentctl: port {call.port} cannot be used: {error}; leave --port out to have a free one taken")
+        return NOT_SUCCEEDED
+    # its connections inherit it: else a body waits 40 ms for word that its head has arrived
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    asyncio.run(_serve(call, client, listener))
+    return DONE
+
+
+async def _serve(call: Call, client: Client, listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+    gate = Gate(port)
+    daemon = DaemonClients(client.path, trusted=client.is_trusted)
+    door = Door(socket=listener, path=Path(f"127.0.0.1:{port}"), ours=None)
+    server = Listener(application(daemon, gate), door, HEADERS)
+
+    def stop() -> None:
+        server.stop()
+        daemon.hang_up()
+
+    # the terminal belongs to the person: a request that makes no sense is not worth a line, a mistake of ours is
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    # before the first word: whoever has read it may press Ctrl-C
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop)
+    url = f"http://127.0.0.1:{port}/#{gate.token}"
+    if call.json:
+        call.say_json({"url": url})
+    else:
+        call.out.say(f"Open {url}")
+        call.err.say(call.err.paint("The link is good for one browser, and the page for as long as this runs.", DIM))
+    call.out.stream.flush()
+    await server.serve()

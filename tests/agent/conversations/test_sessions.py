@@ -1,0 +1,149 @@
+"""Conversations: what the model is shown of the turns before, and what becomes of those beyond."""
+
+import pytest
+
+from daemon.agent.conversations.routing import belongs_to
+from daemon.agent.conversations.sessions import AT_ONCE, HISTORY, LONGEST, Sessions
+from daemon.models import Status, Taint
+from daemon.providers import create_provider
+from daemon.store.database import Database
+from daemon.store.journal import Claim, Journal
+from tests.blank import blank
+from tests.store.conftest import Clock
+
+
+class Shelf:
+    """A memory that keeps what it is given."""
+
+    def __init__(self):
+        self.kept = {}
+
+    async def store(self, key, content, **about):
+        self.kept[key] = content
+
+
+class Chat:
+    """A journal with a conversation in it."""
+
+    def __init__(self, db):
+        self.clock = Clock()
+        self.journal, self.memory = Journal(db, clock=self.clock), Shelf()
+        self.sessions = Sessions(self.journal, self.memory, routine="ask", clock=self.clock, language="en")
+        self.count = 0
+
+    async def turn(self, said="hi", answered="hello", session="s", status=Status.SUCCEEDED, taint=Taint.NONE):
+        self.count += 1
+        self.clock.turn(minutes=1)
+        claim = Claim(
+            routine="ask", definition="{}", trigger="ask", slot=self.clock(), goal=said, event=f"{session}/{self.count}"
+        )
+        (run,) = await self.journal.open_slots([claim])
+        if answered is not None:
+            taken = await self.journal.take(run.id, owner="me")
+            await self.journal.end(taken.to(status, ended=self.clock(), report=answered, taint=taint))
+        return run
+
+    async def history(self, run, provider=None, session="s"):
+        return [(m.role, m.content) for m in (await self.sessions.history(session, run, provider)).said]
+
+
+@pytest.fixture
+async def chat(tmp_path):
+    database = await Database.open(blank(tmp_path / "agentd.db"))
+    yield Chat(database)
+    await database.close()
+
+
+async def test_turns_come_in_order_and_only_those_that_were_answered(chat):
+    await chat.turn("one", "1")
+    await chat.turn("never answered", None)
+    await chat.turn("cancelled", "x", status=Status.CANCELLED)
+    await chat.turn("two", "2")
+    now = await chat.turn("three", None)
+    assert await chat.history(now) == [("user", "one"), ("assistant", "1"), ("user", "two"), ("assistant", "2")]
+
+
+async def test_what_a_turn_had_read_of_strangers_taints_the_next_one(chat):
+    await chat.turn("read the web", "it says…", taint=Taint.TAINTED)
+    now = await chat.turn("and now?", None)
+    assert (await chat.sessions.history("s", now, None)).tainted
+    await chat.sessions.begin_anew("s", now.id)
+    clean = await chat.turn("fresh", None)
+    assert not (await chat.sessions.history("s", clean, None)).tainted
+
+
+async def test_names_that_begin_alike_are_other_conversations(chat):
+    await chat.turn("mine", "1", session="s")
+    await chat.turn("not mine", "2", session="s2")
+    await chat.turn("nor this", "3", session="s-")
+    now = await chat.turn("now", None)
+    assert await chat.history(now) == [("user", "mine"), ("assistant", "1")]
+
+
+async def test_a_conversation_begun_anew_leaves_everything_behind(chat):
+    before = await chat.turn("old", "1")
+    await chat.sessions.begin_anew("s", before.id)
+    await chat.turn("new", "2")
+    now = await chat.turn("now", None)
+    assert await chat.history(now) == [("user", "new"), ("assistant", "2")]
+
+
+async def test_a_long_conversation_is_summed_up_and_the_summary_remembered(chat):
+    for number in range(HISTORY // 2):
+        await chat.turn(f"question {number}", f"answer {number}")
+    now = await chat.turn("now", None)
+    model = create_provider("scripted", replies=["They asked ten things."])
+    said = await chat.history(now, model)
+    assert len(said) <= HISTORY
+    assert said[0] == ("user", "[Earlier in this conversation, summed up:]\nThey asked ten things.")
+    assert said[1][0] == "assistant"
+    assert said[2] == ("user", f"question {AT_ONCE}")
+    assert chat.memory.kept == {"conversation:s": "They asked ten things."}
+    assert "question 0" in model.asked[0].messages[1].content
+    assert await chat.history(now, model) == said, "the summary is kept; nobody is asked again"
+
+
+async def test_without_a_model_the_beginnings_stand_for_what_was_said(chat):
+    for number in range(HISTORY // 2):
+        await chat.turn(f"question {number}", f"answer {number}")
+    now = await chat.turn("now", None)
+    said = await chat.history(now)
+    assert "user: question 0" in said[0][1] and "assistant: answer 0" in said[0][1]
+    assert len(said) <= HISTORY
+
+
+async def test_a_model_that_fails_to_sum_up_costs_no_turn(chat):
+    for number in range(HISTORY // 2):
+        await chat.turn(f"question {number}", f"answer {number}")
+    now = await chat.turn("now", None)
+    said = await chat.history(now, create_provider("scripted", replies=[]))
+    assert "question 0" in said[0][1]
+
+
+async def test_a_message_of_a_book_is_cut_and_that_is_said(chat):
+    await chat.turn("x" * (LONGEST * 2), "short")
+    now = await chat.turn("now", None)
+    ((_, cut), _) = await chat.history(now)
+    assert len(cut) < LONGEST + 50 and "[… cut …]" in cut
+
+
+@pytest.mark.parametrize("answer", ["new", "", "3", "0", "1 or 2", "the first one", "-1", "1. because"])
+async def test_whatever_is_not_a_number_of_a_run_means_something_new(chat, answer):
+    runs = [await chat.turn("a", None), await chat.turn("b", None)]
+    model = create_provider("scripted", replies=[answer])
+    assert await belongs_to("hello", runs, model, "en") is None
+
+
+@pytest.mark.parametrize("answer", ["2", " 2.\n", "[2]"])
+async def test_the_number_of_a_run_is_that_run(chat, answer):
+    runs = [await chat.turn("a", None), await chat.turn("b", None)]
+    assert await belongs_to("hello", runs, create_provider("scripted", replies=[answer]), "zh") == runs[1]
+
+
+async def test_without_runs_or_a_model_nobody_is_asked(chat):
+    model = create_provider("scripted", replies=["1"])
+    assert await belongs_to("hello", [], model, "en") is None
+    runs = [await chat.turn("a", None)]
+    assert await belongs_to("hello", runs, create_provider("offline"), "en") is None
+    assert await belongs_to("hello", runs, create_provider("scripted", replies=[]), "en") is None
+    assert model.asked == []

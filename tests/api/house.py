@@ -1,0 +1,345 @@
+"""A daemon without a scheduler: the real journal, bus, server and socket; runs are lived by the tests themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from daemon.api.context import Access, Surface
+from daemon.api.schemas import CheckView, ProcessView, ReloadView
+from daemon.api.server import Server
+from daemon.definitions.routines.routine import Routine
+from daemon.definitions.schedule import Schedule
+from daemon.errors import ConfigError, Fault, NotFound, Refused
+from daemon.models import Run, Status, Step, StepKind, Usage, new_id
+from daemon.runs.events import Events, end_of, of_step
+from daemon.scheduler.routine_times import schedule_of
+from daemon.store.database import Database
+from daemon.store.journal import Claim, Journal, RoutineState
+from tests.blank import blank
+
+NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
+
+
+def clock() -> datetime:
+    return NOW
+
+
+class Desk:
+    """Who knows the routines: an engine whose schedule is written down beforehand."""
+
+    def __init__(self, journal: Journal, routines: Sequence[Routine]) -> None:
+        self.journal = journal
+        self.routines: dict[str, Routine] = {routine.name: routine for routine in routines}
+        self.faults: dict[str, ConfigError] = {}
+        self.states: dict[str, RoutineState] = {}
+        self.unrehearsed: set[str] = set()
+        self.triggered: asyncio.Queue[Run] = asyncio.Queue()
+        self.now = NOW
+        """From when on its schedules fire; a client that counts the hours until then has the real time."""
+
+    async def open(self) -> None:
+        self.states = await self.journal.set_baselines(
+            {name: routine.schedule_key for name, routine in self.routines.items()}
+        )
+
+    async def trigger(self, name: str, *, event: str | None = None, trigger: str = "manual") -> Run:
+        if name not in self.routines:
+            raise NotFound(f"there is no routine {name!r}")
+        event = event or new_id()
+        for run in await self.journal.runs(name):
+            if run.event == event:
+                return run
+            if not run.status.ended:
+                raise Refused(f"{name} is already under way as run {run.id}")
+        claim = Claim(
+            routine=name,
+            definition=self.routines[name].dump(),
+            trigger=trigger,
+            slot=NOW,
+            goal=self.routines[name].run.prompt,
+            event=event,
+        )
+        (run,) = await self.journal.open_slots([claim])
+        assert run is not None
+        self.triggered.put_nowait(run)
+        return run
+
+    async def pause(self, name: str, *, until: datetime | None = None, length: timedelta | None = None) -> None:
+        await self.journal.pause(name, until=self.now + length if length else until)
+        self.states = await self.journal.routine_states()
+
+    async def resume(self, name: str) -> None:
+        await self.journal.resume(name)
+        self.states = await self.journal.routine_states()
+
+    def next_fires(self, name: str, count: int = 3, *, after: datetime | None = None) -> list[datetime]:
+        every = self.routines[name].trigger.every or timedelta(hours=1)
+        first = NOW + every * (((after or self.now) - NOW) // every + 1)
+        return [first + every * number for number in range(count)]
+
+    def schedule(self, routine: Routine) -> Schedule:
+        return schedule_of(routine, zone="Europe/Berlin")
+
+    def words(self, routine: Routine) -> str:
+        return f"every {routine.trigger.every or 'hour'}"
+
+
+class Hall:
+    """Who lives the runs: here only the line in front of the door."""
+
+    def __init__(self) -> None:
+        self.waiting: list[str] = []
+        self.interrupted: asyncio.Queue[str] = asyncio.Queue()
+
+    def queue_position(self, run_id: str) -> int | None:
+        return self.waiting.index(run_id) if run_id in self.waiting else None
+
+    def positions(self) -> dict[str, int]:
+        return {run_id: place for place, run_id in enumerate(self.waiting)}
+
+    def interrupt(self, run_id: str) -> bool:
+        self.interrupted.put_nowait(run_id)
+        return True
+
+
+@dataclass
+class House:
+    """Everything a test may touch."""
+
+    journal: Journal
+    desk: Desk
+    hall: Hall
+    events: Events
+    server: Server
+    surface: Surface
+    path: Path
+
+    async def claim(self, name: str = "daily-report") -> Run:
+        return await self.desk.trigger(name)
+
+    async def take(self, name: str = "daily-report") -> Run:
+        run = await self.journal.take((await self.claim(name)).id, owner="test")
+        assert run is not None
+        return run
+
+    async def live(self, run: Run, *steps: Step) -> None:
+        """Commit steps and ring for them, as runs/run.py does."""
+        for step in await self.journal.append(run, *steps):
+            if event := of_step(run, step):
+                self.events.publish(run.id, event)
+
+    async def end(
+        self,
+        run: Run,
+        status: Status = Status.SUCCEEDED,
+        *,
+        deliver: Sequence[tuple[str, dict[str, Any]]] = (),
+        **changes: Any,
+    ) -> Run:
+        fields: dict[str, Any] = {"report": "# All is well\n\nNothing to do.", "ended": NOW + timedelta(seconds=3)}
+        run = await self.journal.end(run.to(status, **(fields | changes)), deliver)
+        self.events.publish(run.id, end_of(run))
+        return run
+
+    async def whole_run(self, name: str = "daily-report", **changes: Any) -> Run:
+        """Live a run with one gathered fact, one model call and one refused tool call."""
+        run = await self.take(name)
+        await self.live(run, *STEPS)
+        run = replace(run, usage=Usage(input=1200, cache_read=800, output=85), provider="local", model="m-1")
+        return await self.end(run, iterations=1, **changes)
+
+
+STEPS = (
+    Step(
+        kind=StepKind.CALL,
+        iteration=0,
+        call_id="gather.host",
+        body={
+            "tool": "sysinfo",
+            "arguments": {"parts": ["load"]},
+            "repeatable": True,
+            "verdict": {"effect": "allow", "rule": "rule 1 (sysinfo)"},
+        },
+    ),
+    Step(
+        kind=StepKind.RESULT,
+        iteration=0,
+        call_id="gather.host",
+        body={"tool": "sysinfo", "ok": True, "text": "load 0.1\nfine", "seconds": 0.012, "value": {"load": 0.1}},
+    ),
+    Step(
+        kind=StepKind.PROMPT,
+        iteration=0,
+        body={
+            "system": "You are agentd.\n\nBe careful.",
+            "sections": {"identity": 15, "safety": 11},
+            "functions": [{"name": "shell", "description": "run", "parameters": {}}],
+            "provider": "local",
+            "model": "m-1",
+        },
+    ),
+    Step(kind=StepKind.MESSAGE, iteration=0, body={"text": "Write the report.", "source": "goal"}),
+    Step(
+        kind=StepKind.LLM,
+        iteration=1,
+        body={
+            "content": "Let me look.",
+            "calls": [{"name": "shell", "arguments": {"command": "rm -rf /"}, "id": "c1"}],
+            "finish": "tool_calls",
+            "usage": {"input": 1200, "cache_read": 800, "cache_write": 0, "output": 85, "reasoning": 0},
+            "model": "m-1",
+            "seconds": 0.5,
+        },
+    ),
+    Step(
+        kind=StepKind.CALL,
+        iteration=1,
+        call_id="1.0",
+        body={
+            "tool": "shell",
+            "arguments": {"command": "rm -rf /"},
+            "repeatable": False,
+            "verdict": {"effect": "deny", "rule": "default", "reason": "nothing allows it"},
+        },
+    ),
+    Step(
+        kind=StepKind.RESULT,
+        iteration=1,
+        call_id="1.0",
+        body={
+            "tool": "shell",
+            "ok": False,
+            "text": "[failed] denied\nby default\nor not\nat all",
+            "seconds": 0.0,
+        },
+    ),
+)
+
+
+def routine(name: str, **fields: Any) -> Routine:
+    return Routine.model_validate({"name": name, "run": {"prompt": "Write the report."}, **fields})
+
+
+@asynccontextmanager
+async def built(
+    folder: Path, *, socket: Path | None = None, env: Mapping[str, str] | None = None, **changes: Any
+) -> AsyncIterator[House]:
+    """Open a house in a folder and serve its API until the block ends."""
+    database = await Database.open(blank(folder / "agentd.db"))
+    journal = Journal(database, clock=clock)
+    daily = routine(
+        "daily-report", description="What happened", trigger={"every": "1d"}, path=folder / "daily-report.toml"
+    )
+    desk = Desk(journal, [daily, routine("heartbeat", trigger={"every": "30m"})])
+    await desk.open()
+    hall, events = Hall(), Events()
+    path = socket or folder / "run" / "agentd.sock"
+
+    def process() -> ProcessView:
+        return ProcessView(
+            pid=os.getpid(),
+            started="2026-11-20T08:00:00.000Z",
+            config=str(folder / "config.toml"),
+            state=str(folder),
+            socket=str(path),
+            zone="Europe/Berlin",
+            provider="local",
+            sandbox="bubblewrap",
+            log=str(folder / "agentd.jsonl"),
+            fault=None,
+        )
+
+    async def reload() -> ReloadView:
+        return ReloadView(added=["new"], changed=[], removed=[], faults=[])
+
+    async def rename(old: str, new: str) -> list[str]:
+        desk.routines = {new if name == old else name: each for name, each in desk.routines.items()}
+        return []
+
+    async def adopt(name: str) -> Path:
+        return path / f"{name}.toml"
+
+    async def remove(name: str) -> None:
+        del desk.routines[name]
+
+    async def check() -> list[CheckView]:
+        return [CheckView(name="Python", state="ok", found="3.11", fix="")]
+
+    fields: dict[str, Any] = {
+        "version": "0.0.test",
+        "journal": journal,
+        "engine": desk,
+        "executor": hall,
+        "events": events,
+        "clock": clock,
+        "process": process,
+        "reload": reload,
+        "rename": rename,
+        "adopt": adopt,
+        "remove": remove,
+        "check": check,
+        "words": desk.words,
+        "access": lambda: Access(operators=frozenset({os.geteuid(), 0})),
+    }
+    surface = Surface(**(fields | changes))
+    server = Server(surface, path, env)
+    serving = asyncio.create_task(server.serve())
+    await server.ready()
+    try:
+        yield House(
+            journal=journal, desk=desk, hall=hall, events=events, server=server, surface=surface, path=server.path
+        )
+    finally:
+        server.stop()
+        await serving
+        await database.close()
+
+
+def broken(name: str) -> ConfigError:
+    return ConfigError(
+        Fault(file=f"{name}.toml", key="trigger.cron", found='"61 * * * *"', problem="minute is 0-59", hint="use 1")
+    )
+
+
+@dataclass
+class Answer:
+    """What came back over the socket."""
+
+    status: int
+    headers: dict[str, str]
+    raw: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.raw)
+
+
+async def ask(
+    path: Path, method: str, target: str, body: bytes = b"", headers: Mapping[str, str] | None = None
+) -> Answer:
+    """Speak HTTP by hand, as curl would."""
+    reader, writer = await asyncio.open_unix_connection(os.fspath(path))
+    lines = [f"{method} {target} HTTP/1.1", "Host: agentd", "Connection: close", f"Content-Length: {len(body)}"]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+    await writer.drain()
+    try:
+        return parse(await reader.read())
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+def parse(raw: bytes) -> Answer:
+    head, _, rest = raw.partition(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+    return Answer(status=int(first.split()[1]), headers=headers, raw=rest)

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.api.routes import ROUTES
+from daemon.errors import ConfigError, DaemonError, NotFound, Refused, StoreFull
+from daemon.models import Outcome, Reason, Status
+from tests.api.house import NOW, House, ask, broken, built
+
+Get = Callable[[str], Awaitable[Any]]
+
+
+@pytest.fixture
+def get(house: House) -> Get:
+    async def get(target: str) -> Any:
+        answer = await ask(house.path, "GET", target)
+        assert answer.status == 200, answer.raw
+        return answer.json
+
+    return get
+
+
+async def test_status_tells_where_the_daemon_lives_what_runs_and_what_is_next(house: House, get: Get) -> None:
+    run = await house.take()
+    house.desk.faults["broken"] = broken("broken")
+    await house.desk.pause("heartbeat")
+    status = await get("/v1/status")
+    assert status["pid"] == os.getpid()
+    assert status["version"] == "0.0.test"
+    counts = {"on": 1, "paused": 1, "disabled": 0, "elsewhere": 0, "held": 0, "invalid": 1, "kept": 0}
+    assert status["routines"] == counts
+    assert [each["id"] for each in status["active"]] == [run.id]
+    assert status["next"][0] == {"routine": "daily-report", "at": "2026-11-21T09:00:00.000Z"}  # the other one is paused
+    assert status["counts"]["runs"] == {"running": 1}
+
+
+async def test_every_answer_carries_the_version(house: House) -> None:
+    for target in ("/v1/status", "/v1/runs/nope", "/nowhere"):
+        assert (await ask(house.path, "GET", target)).headers["agentd-version"] == "0.0.test"
+    assert (await ask(house.path, "GET", "/v1/status", headers={"bad header": "x"})).headers["agentd-version"]
+
+
+async def test_routines_are_listed_with_their_last_run_and_what_became_of_its_report(house: House, get: Get) -> None:
+    run = await house.whole_run(deliver=[("file", {"path": "x.md"})])
+    (delivery,) = await house.journal.deliveries(run=run.id)
+    house.desk.faults["broken"] = broken("broken")
+    await house.journal.delivery_failed(delivery.id, "disk on fire", None)
+    listed = {each["name"]: each for each in (await get("/v1/routines"))["items"]}
+    assert list(listed) == ["broken", "daily-report", "heartbeat"]
+    assert listed["daily-report"]["last"]["status"] == "succeeded"
+    assert listed["daily-report"]["last"]["delivery"] == "failed"
+    assert listed["daily-report"]["last"]["headline"] == "All is well"
+    assert listed["heartbeat"]["last"] is None
+    assert listed["broken"]["state"] == "invalid"
+    assert listed["broken"]["faults"][0]["key"] == "trigger.cron"
+
+
+async def test_a_routine_shows_its_definition_and_next_starts(get: Get) -> None:
+    shown = await get("/v1/routines/daily-report")
+    assert shown["definition"]["run"]["prompt"] == "Write the report."
+    assert len(shown["fires"]) == 3
+    assert len((await get("/v1/routines/daily-report/next?count=7"))["items"]) == 7
+    assert [each["routine"] for each in (await get("/v1/next?count=2"))["items"]] == ["heartbeat", "heartbeat"]
+
+
+async def test_lists_come_in_pages_that_neither_miss_nor_repeat(house: House, get: Get) -> None:
+    made = [(await house.whole_run()).id for _ in range(5)]
+    seen: list[str] = []
+    cursor = ""
+    while True:
+        page = await get(f"/v1/runs?limit=2{cursor}")
+        seen += [each["id"] for each in page["items"]]
+        if page["next"] is None:
+            break
+        cursor = f"&cursor={page['next']}"
+    assert seen == sorted(made, reverse=True)
+    first = await get("/v1/routines?limit=1")
+    second = await get(f"/v1/routines?limit=1&cursor={first['next']}")
+    assert [first["items"][0]["name"], second["items"][0]["name"], second["next"]] == [
+        "daily-report",
+        "heartbeat",
+        None,
+    ]
+
+
+async def test_steps_deliveries_and_slots_come_in_pages_too(house: House, get: Get) -> None:
+    run = await house.whole_run(deliver=[("file", {"path": str(number)}) for number in range(3)])
+    first = await get(f"/v1/runs/{run.id}/steps?limit=4")
+    rest = await get(f"/v1/runs/{run.id}/steps?limit=4&cursor={first['next']}")
+    assert [step["seq"] for step in first["items"] + rest["items"]] == list(range(7))
+    page = await get("/v1/deliveries?limit=2")
+    assert len(page["items"]) == 2
+    assert len((await get(f"/v1/deliveries?limit=2&cursor={page['next']}"))["items"]) == 1
+    await house.journal.account(
+        "daily-report", first=NOW, last=NOW, count=1, outcome=Outcome.MISSED, reason=Reason.DOWN
+    )
+    page = await get("/v1/slots?routine=daily-report")
+    assert {slot["outcome"] for slot in page["items"]} == {"ran", "missed"}
+
+
+async def test_a_run_is_found_by_the_end_of_its_id_and_shows_its_deliveries(house: House, get: Get) -> None:
+    run = await house.whole_run(deliver=[("file", {"path": "x.md"})])
+    shown = await get(f"/v1/runs/{run.id[-6:]}")
+    assert shown["id"] == run.id
+    assert shown["report"].startswith("# All is well")
+    assert shown["usage"]["cache_read"] == 800
+    assert [each["status"] for each in shown["deliveries"]] == ["pending"]
+    assert shown["delivery"] == "pending"
+
+
+async def test_the_same_event_gives_the_same_run(house: House) -> None:
+    body = json.dumps({"event": "click-1"}).encode()
+    first = await ask(house.path, "POST", "/v1/routines/daily-report/run", body)
+    again = await ask(house.path, "POST", "/v1/routines/daily-report/run", body)
+    assert first.json["id"] == again.json["id"]
+    assert first.json["status"] == "queued"
+
+
+async def test_a_run_in_line_says_how_many_stand_before_it(house: House) -> None:
+    house.hall.waiting.append("somebody else")
+    run = await house.claim()
+    house.hall.waiting.append(run.id)
+    assert (await ask(house.path, "GET", f"/v1/runs/{run.id}")).json["position"] == 1
+
+
+async def test_cancelling_ends_a_waiting_run_and_stops_a_running_one(house: House) -> None:
+    waiting = await house.claim()
+    assert (await ask(house.path, "POST", f"/v1/runs/{waiting.id}/cancel")).json["status"] == "cancelled"
+    running = await house.take()
+    answer = (await ask(house.path, "POST", f"/v1/runs/{running.id}/cancel")).json
+    assert (answer["status"], answer["cancel"]) == ("running", True)
+    assert [house.hall.interrupted.get_nowait() for _ in range(2)] == [waiting.id, running.id], "it leaves the line"
+    assert (await ask(house.path, "POST", f"/v1/runs/{waiting.id}/cancel")).status == 409
+
+
+async def test_pausing_is_seen_in_the_list_until_the_routine_is_resumed(house: House) -> None:
+    assert (await ask(house.path, "POST", "/v1/routines/heartbeat/pause")).json["state"] == "paused"
+    assert (await ask(house.path, "POST", "/v1/routines/heartbeat/resume")).json["state"] == "on"
+
+
+async def test_an_act_of_the_operator_is_remembered_and_a_look_is_not(house: House) -> None:
+    await ask(house.path, "GET", "/v1/status")
+    assert await house.journal.recall("operator_seen") is None
+    await ask(house.path, "POST", "/v1/reload")
+    assert await house.journal.recall("operator_seen") == NOW.isoformat()
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "status", "code", "detail"),
+    [
+        ("GET", "/v1/nowhere", b"", 404, "no_route", "/v1/openapi.json"),
+        ("GET", "/v1/status/", b"", 404, "no_route", "no /v1/status/"),
+        ("DELETE", "/v1/status", b"", 405, "method", "takes GET, not DELETE"),
+        ("HEAD", "/v1/status", b"", 405, None, None),
+        ("GET", "/v1/runs/01ZZZZZZZZ", b"", 404, "not_found", "01ZZZZZZZZ"),
+        ("GET", "/v1/routines/daily-reprot", b"", 404, "not_found", "did you mean 'daily-report'?"),
+        ("POST", "/v1/routines/daily-reprot/pause", b"", 404, "not_found", "did you mean 'daily-report'?"),
+        ("POST", "/v1/routines/daily-report/run", b"{", 400, "bad_request", "not JSON: "),
+        ("POST", "/v1/routines/daily-report/run", b"\x80\x81\x82\x83", 400, "bad_request", "not JSON in UTF-8"),
+        ("POST", "/v1/routines/daily-report/run", b"[" * 100_000, 400, "bad_request", "not JSON"),
+        ("POST", "/v1/routines/daily-report/run", b"[]", 400, "bad_request", "not an object"),
+        ("POST", "/v1/routines/daily-report/run", b'{"evnt": "x"}', 422, "bad_request", "did you mean 'event'?"),
+        ("POST", "/v1/routines/daily-report/run", b'{"event": 7}', 422, "bad_request", "expected text (found 7)"),
+        ("POST", "/v1/reload", b"x" * 1_000_001, 413, "bad_request", "over 1000000 bytes"),
+        ("GET", "/v1/runs?limit=0", b"", 422, "bad_request", "from 1 to 1000"),
+        ("GET", "/v1/runs?limit=many", b"", 422, "bad_request", 'whole number (found "many")'),
+        ("GET", "/v1/runs?status=happy", b"", 422, "bad_request", "expected one of queued, "),
+        ("GET", "/v1/runs?offset=3", b"", 422, "bad_request", "unknown query field 'offset'"),
+    ],
+)
+async def test_what_goes_wrong_is_said_in_one_form(
+    house: House, method: str, target: str, body: bytes, status: int, code: str | None, detail: str | None
+) -> None:
+    answer = await ask(house.path, method, target, body)
+    assert answer.status == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    if code is not None and detail is not None:
+        assert (answer.json["status"], answer.json["code"]) == (status, code)
+        assert detail in answer.json["detail"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (NotFound("gone"), 404, "not_found"),
+        (Refused("not now"), 409, "refused"),
+        (broken("heartbeat"), 422, "invalid"),
+        (StoreFull("the disk is full"), 507, "disk_full"),
+        (DaemonError("hm"), 500, "failed"),
+    ],
+)
+async def test_each_error_of_the_daemon_has_its_answer(
+    tmp_path: Path, error: DaemonError, status: int, code: str
+) -> None:
+    async def reload() -> Any:
+        raise error
+
+    async with built(tmp_path, reload=reload) as house:
+        answer = await ask(house.path, "POST", "/v1/reload")
+    assert (answer.status, answer.json["code"], answer.json["detail"]) == (status, code, str(error))
+    if isinstance(error, ConfigError):
+        assert answer.json["faults"][0]["hint"] == "use 1"
+
+
+async def test_a_mistake_of_ours_is_admitted_without_a_traceback_and_the_daemon_lives(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def reload() -> Any:
+        raise ZeroDivisionError("secret detail")
+
+    async with built(tmp_path, reload=reload) as house:
+        answer = await ask(house.path, "POST", "/v1/reload")
+        assert (await ask(house.path, "GET", "/v1/status")).status == 200
+    assert (answer.status, answer.json["code"]) == (500, "internal")
+    assert b"secret detail" not in answer.raw
+    assert b"Traceback" not in answer.raw
+    assert "secret detail" in caplog.text  # but the operator's log has it
+
+
+async def test_bytes_that_are_no_http_get_an_answer_in_the_same_form(house: House) -> None:
+    answer = await ask(house.path, "GET", "/v1/status", headers={"no colon in": "\x00"})
+    assert answer.status == 400
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json["code"] == "bad_request"
+
+
+@pytest.mark.parametrize("header", ["Origin", "Referer", "Sec-Fetch-Site"])
+async def test_a_web_page_gets_nothing(house: House, header: str) -> None:
+    answer = await ask(house.path, "POST", "/v1/reload", headers={header: "https://example.org"})
+    assert (answer.status, answer.json["code"]) == (403, "browser")
+    assert await house.journal.recall("operator_seen") is None
+
+
+async def test_doctor_answers_with_its_table(get: Get) -> None:
+    assert (await get("/v1/doctor")) == {
+        "ok": True,
+        "checks": [{"name": "Python", "state": "ok", "found": "3.11", "fix": ""}],
+    }
+
+
+async def test_every_view_of_a_run_in_every_status_is_json(house: House, get: Get) -> None:
+    for status in (Status.FAILED, Status.CANCELLED, Status.TIMED_OUT, Status.SKIPPED):
+        run = await house.take()
+        await house.end(run, status, report=None, detail="because")
+        assert (await get(f"/v1/runs/{run.id}"))["detail"] == "because"
+    assert len((await get("/v1/runs?status=failed"))["items"]) == 1
+
+
+async def test_the_openapi_document_is_complete_and_its_references_lead_somewhere(get: Get) -> None:
+    document = await get("/v1/openapi.json")
+    assert document["openapi"] == "3.1.0"
+    described = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
+    assert described == {(method, path) for method, path, _ in ROUTES}
+    names = [operation["operationId"] for item in document["paths"].values() for operation in item.values()]
+    assert len(set(names)) == len(names)
+    schemas = document["components"]["schemas"]
+    references = set(_references(document))
+    assert references
+    assert all(each.startswith("#/components/schemas/") and each.rsplit("/", 1)[1] in schemas for each in references)
+    for path, item in document["paths"].items():
+        for operation in item.values():
+            assert operation["summary"].endswith(".")
+            in_path = {one["name"] for one in operation["parameters"] if one["in"] == "path"}
+            assert in_path == {part[1:-1] for part in path.split("/") if part.startswith("{")}
+            assert all(one["required"] for one in operation["parameters"] if one["in"] == "path")
+            assert set(operation["responses"]) == {"200", "default"}
+    limit = {one["name"]: one["schema"] for one in document["paths"]["/v1/runs"]["get"]["parameters"]}["limit"]
+    assert limit == {"type": "integer", "minimum": 1, "maximum": 1000, "default": 50}
+
+
+def _references(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["$ref"]] if "$ref" in value else []
+        return own + [each for item in value.values() for each in _references(item)]
+    if isinstance(value, list):
+        return [each for item in value for each in _references(item)]
+    return []

@@ -1,0 +1,393 @@
+"""A listener gives every connection its time and place, and nobody all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import select
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from daemon.api.connections import ConnectionLimits, limits_for, peer_of
+from daemon.api.embedded_uvicorn import Listener
+from daemon.api.listener import open_door
+from daemon.api.public import PublicServer
+from daemon.api.webhooks import Hooks, application
+from tests.api.house import Answer, built, parse
+
+LONG = 3600.0
+PATIENCE = 120.0  # seconds that a test waits for what has to happen
+LARGE = b"x" * 10_000_000
+
+
+class Site:
+    """An application whose streams go on until the test ends them."""
+
+    def __init__(self) -> None:
+        self.words: asyncio.Queue[bytes] = asyncio.Queue()
+        self.app = Starlette(
+            routes=[
+                Route("/stream", self._stream),
+                Route("/large", self._large),
+                Route("/read", self._read, methods=["GET", "POST"]),
+            ]
+        )
+
+    async def _stream(self, _request: Request) -> Response:
+        async def words() -> AsyncIterator[bytes]:
+            yield b"begin\n"
+            while word := await self.words.get():
+                yield word
+
+        return StreamingResponse(words())
+
+    async def _large(self, _request: Request) -> Response:
+        return Response(LARGE)
+
+    async def _read(self, request: Request) -> Response:
+        return PlainTextResponse(f"{len(await request.body())} bytes")
+
+
+class Served:
+    """A listener at work, and the clients that a test has connected to it."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener, self.clients = listener, list[Client]()
+
+    async def connect(self, source: str = "127.0.0.1") -> Client:
+        listening = self.listener._door.socket
+        connection = socket.socket(listening.family, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        if listening.family != socket.AF_UNIX:
+            connection.bind((source, 0))
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(connection, listening.getsockname())
+        reader = Reader()
+        transport, protocol = await loop.create_connection(
+            lambda: asyncio.StreamReaderProtocol(reader), sock=connection
+        )
+        client = Client(reader, asyncio.StreamWriter(transport, protocol, reader, loop), connection)
+        self.clients.append(client)
+        return client
+
+    async def has(self, count: int) -> None:
+        """Wait until the listener counts so many connections."""
+        async with asyncio.timeout(PATIENCE):
+            while len(self.listener.connections) != count:
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def served(listener: Listener) -> AsyncIterator[Served]:
+    serving = asyncio.create_task(listener.serve())
+    await listener.ready()
+    there = Served(listener)
+    try:
+        yield there
+    finally:
+        for client in there.clients:
+            client.writer.close()
+            with suppress(ConnectionError):
+                await client.writer.wait_closed()
+        listener.stop()
+        await serving
+
+
+@asynccontextmanager
+async def site(folder: Path, limits: ConnectionLimits) -> AsyncIterator[tuple[Served, asyncio.Queue[bytes]]]:
+    site = Site()
+    async with served(
+        Listener(site.app, open_door(folder / "run" / "site.sock", {}), {"agentd-version": "9"}, limits=limits)
+    ) as there:
+        yield there, site.words
+
+
+class Reader(asyncio.StreamReader):
+    """A reader that hands out what came before the other side closed the connection without reading everything."""
+
+    def set_exception(self, exc: Exception) -> None:
+        self.feed_eof()
+
+
+class Client:
+    """A connection that says what a test tells it to, when it tells it to."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: socket.socket | None = None
+    ) -> None:
+        self.reader, self.writer, self.connection = reader, writer, connection
+
+    async def say(self, text: str) -> None:
+        self.writer.write(text.encode())
+        await self.writer.drain()
+
+    async def until(self, mark: str) -> str:
+        async with asyncio.timeout(PATIENCE):
+            return (await self.reader.readuntil(mark.encode())).decode()
+
+    async def rest(self) -> bytes:
+        """Return what comes until the other side closes."""
+        pieces = b""
+        async with asyncio.timeout(PATIENCE):
+            try:
+                while piece := await self.reader.read(65536):
+                    pieces += piece
+            except ConnectionError:  # it closed without reading all that was sent
+                return pieces
+        return pieces
+
+    async def answer(self) -> Answer:
+        return parse(await self.rest())
+
+
+def limited(**changes: Any) -> ConnectionLimits:
+    wanted: dict[str, Any] = {"connections": 100, "per_peer": 100, "head": LONG, "body": LONG, "idle": LONG}
+    return ConnectionLimits(**(wanted | changes))
+
+
+async def drip(client: Client, finished: asyncio.Future[Any]) -> None:
+    """Send a byte now and then, as long as the other side takes it."""
+    while not finished.done():
+        assert client.connection
+        with suppress(OSError):  # past the transport, which would read no more once it cannot write
+            client.connection.send(b"x")
+        await asyncio.wait([finished], timeout=0.02)
+
+
+GET = "GET /read HTTP/1.1\r\nHost: x\r\n\r\n"
+LAST = "GET /read HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+STREAM = "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+# --- times
+
+
+async def test_a_connection_that_says_nothing_is_closed_without_a_word(tmp_path: Path) -> None:
+    async with site(tmp_path, limited(head=0.1)) as (there, _):
+        client = await there.connect()
+        assert await client.rest() == b""
+
+
+@pytest.mark.parametrize("head", ["G", "GET /read HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+async def test_a_head_that_comes_too_slowly_is_answered_and_closed(tmp_path: Path, head: str) -> None:
+    async with site(tmp_path, limited(head=0.2)) as (there, _):
+        client = await there.connect()
+        await client.say(head)
+        answering = asyncio.ensure_future(client.answer())
+        if len(head) > 1:
+            await drip(client, answering)
+        answer = await answering
+    assert (answer.status, answer.headers["content-type"]) == (408, "application/problem+json")
+    assert answer.json == {
+        "title": "Request Timeout",
+        "status": 408,
+        "detail": "the head of the request was not complete within 0.2 s",
+        "code": "timeout",
+    }
+
+
+async def test_a_body_that_comes_too_slowly_is_answered_and_closed(tmp_path: Path) -> None:
+    async with site(tmp_path, limited(body=0.2)) as (there, _):
+        client = await there.connect()
+        await client.say("POST /read HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
+        answering = asyncio.ensure_future(client.answer())
+        await drip(client, answering)
+        answer = await answering
+    assert (answer.status, answer.json["code"]) == (408, "timeout")
+    assert answer.json["detail"] == "the body of the request was not complete within 0.2 s"
+
+
+async def test_a_webhook_that_breaks_off_is_no_mistake_of_ours(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def start(name: str, **_: object) -> Any:
+        raise AssertionError(f"{name} is started by half a message")
+
+    hooks = Hooks(version="9", start=start, secret=lambda: None, redact=lambda body: body)
+    listener = Listener(
+        application(hooks), open_door(tmp_path / "h.sock", {}), {"agentd-version": "9"}, limits=limited(body=0.2)
+    )
+    async with served(listener) as there:
+        client = await there.connect()
+        await client.say('POST /v1/hooks/door HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"a')
+        assert (await client.answer()).status == 408
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_connection_that_asks_for_nothing_more_is_closed(tmp_path: Path) -> None:
+    async with site(tmp_path, limited(idle=0.2)) as (there, _):
+        client = await there.connect()
+        for _ in range(2):
+            await client.say(GET)
+            assert (await client.until("0 bytes")).startswith("HTTP/1.1 200")
+        assert await client.rest() == b""
+
+
+async def test_a_second_head_has_the_time_of_a_head_whatever_came_before_it(tmp_path: Path) -> None:
+    async with site(tmp_path, limited(head=0.2)) as (there, _):
+        client = await there.connect()
+        await client.say(GET)
+        await client.until("0 bytes")
+        await client.say("G")  # uvicorn's own limit for idle connections ends here
+        assert (await client.answer()).status == 408
+        client = await there.connect()
+        await client.say(f"{GET}G")  # and a request that came with the one before is read by another way
+        await client.until("0 bytes")
+        assert (await client.answer()).status == 408
+
+
+async def test_a_second_body_has_the_time_of_a_body_whatever_came_before_it(tmp_path: Path) -> None:
+    async with site(tmp_path, limited(body=0.2)) as (there, _):
+        client = await there.connect()
+        await client.say(f"{GET}POST /read HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx")
+        await client.until("0 bytes")
+        assert (await client.answer()).status == 408
+
+
+async def test_a_body_that_nobody_waits_for_has_its_time_too(tmp_path: Path) -> None:
+    async with site(tmp_path, limited(body=0.2)) as (there, _):
+        client = await there.connect()
+        await client.say("POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
+        await client.until("\r\n\r\nNot Found")
+        ending = asyncio.ensure_future(client.rest())
+        await drip(client, ending)
+        assert await ending == b""
+
+
+async def test_a_stream_lives_on_whatever_the_limits_are(tmp_path: Path) -> None:
+    async with site(tmp_path, limited(head=0.1, body=0.1, idle=0.1)) as (there, words):
+        stream = await there.connect()
+        await stream.say(STREAM)
+        await stream.until("begin\n")
+        for _ in range(3):  # each of these is closed by a limit that began after the stream did
+            assert await (await there.connect()).rest() == b""
+        words.put_nowait(b"still here\n")
+        await stream.until("still here\n")
+
+
+async def test_a_client_that_does_not_read_its_answer_does_not_stay(tmp_path: Path) -> None:
+    async with site(tmp_path, limited(idle=0.2)) as (there, _):
+        with socket.socket(socket.AF_UNIX) as deaf:
+            deaf.connect(os.fspath(there.listener.path))
+            deaf.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            poll = select.poll()
+            poll.register(deaf, 0)  # hears of nothing but the end
+            assert await asyncio.to_thread(poll.poll, PATIENCE * 1000)
+
+
+# --- places
+
+
+async def test_whoever_comes_when_all_is_taken_gets_the_place_of_the_longest_silence(tmp_path: Path) -> None:
+    async with site(tmp_path, limited(per_peer=3)) as (there, _):
+        silent = [await there.connect() for _ in range(3)]
+        await there.has(3)
+        for number in range(3):
+            client = await there.connect()
+            await client.say(LAST)
+            assert (await client.answer()).status == 200
+            await there.has(2)
+            assert await silent[number].rest() == b""
+            silent.append(await there.connect())
+            await there.has(3)
+
+
+async def test_a_thousand_silent_connections_take_the_places_of_each_other_alone(tmp_path: Path) -> None:
+    async with site(tmp_path, limited(connections=40, per_peer=30)) as (there, words):
+        stream = await there.connect()
+        await stream.say(STREAM)
+        await stream.until("begin\n")
+        for _ in range(1000):
+            await there.connect()
+        client = await there.connect()
+        await client.say(LAST)
+        assert (await client.answer()).status == 200
+        assert len(there.listener.connections) <= 30
+        words.put_nowait(b"still here\n")
+        await stream.until("still here\n")
+
+
+async def test_where_every_connection_is_at_work_one_more_is_told_to_come_again(tmp_path: Path) -> None:
+    async with site(tmp_path, limited(per_peer=2)) as (there, _):
+        streams = [await there.connect() for _ in range(2)]
+        for stream in streams:
+            await stream.say(STREAM)
+            await stream.until("begin\n")
+        answer = await (await there.connect()).answer()
+        assert (answer.status, answer.headers["connection"], answer.headers["agentd-version"]) == (503, "close", "9")
+        assert answer.json["code"] == "too_many_connections"
+        streams[0].writer.close()
+        await there.has(1)
+        client = await there.connect()
+        await client.say(LAST)
+        assert (await client.answer()).status == 200
+
+
+async def test_without_a_descriptor_nothing_spins(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def complaints() -> int:
+        return len([record for record in caplog.records if "socket.accept()" in record.message])
+
+    async with site(tmp_path, limited()) as (there, _):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(os.fspath(there.listener.path))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    while complaints() < 3:  # it looks again once a second
+                        await asyncio.sleep(0.01)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert complaints() < 20
+            client.sendall(LAST.encode())
+            client.settimeout(PATIENCE)
+            assert (await asyncio.to_thread(client.recv, 12)) == b"HTTP/1.1 200"
+
+
+async def test_one_address_leaves_places_to_others(tmp_path: Path) -> None:
+    async def start(name: str, **_: object) -> Any:
+        raise AssertionError(f"{name} is started by half a message")
+
+    hooks = Hooks(version="9", start=start, secret=lambda: None, redact=lambda body: body)
+    async with built(tmp_path) as house:
+        limits = limited(connections=4, per_peer=3)
+        server = PublicServer("127.0.0.1:0", house.surface, metrics=True, hooks=hooks, limits=limits)
+        async with served(server) as there:
+            for _ in range(3):
+                client = await there.connect()
+                head = "POST /v1/hooks/x HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
+                await client.say(head)
+                await client.until("HTTP/1.1 100")
+            assert (await (await there.connect()).answer()).status == 503
+            client = await there.connect(source="127.0.0.2")
+            await client.say("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert (await client.answer()).status == 200
+
+
+def test_addresses_of_one_ipv6_network_are_one_peer() -> None:
+    try:
+        listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("there is no IPv6 on this machine")
+    with listener, socket.create_connection(listener.getsockname()[:2]):
+        connection, _ = listener.accept()
+        with connection:
+            assert peer_of(connection)[0] == "::/64"
+
+
+def test_half_of_the_descriptors_are_never_for_connections() -> None:
+    for descriptors in (64, 256, 1024, 20_000, 524_288, 2**30):
+        limits = limits_for(descriptors)
+        assert 3 * limits.connections <= descriptors / 2
+        assert 0 < limits.per_peer < limits.connections <= 4096

@@ -1,0 +1,258 @@
+"""The webhook socket: one path, signatures where they are wanted, one run per message, and one clear answer each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import stat
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from standardwebhooks import Webhook
+
+from daemon.api.webhooks import Hooks, HookServer
+from daemon.errors import ConfigError, NotFound, Refused, SocketBusy
+from daemon.models import Run
+from daemon.telemetry.log import _FromLibraries, configure
+from daemon.telemetry.redaction import Secrets
+from tests.api.house import Answer, ask
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+class Office:
+    """Starts runs for messages, each once."""
+
+    def __init__(self) -> None:
+        self.started: dict[str, Run] = {}
+        self.bodies: list[Any] = []
+        self.secret: str | None = None
+        self.secrets = Secrets()
+
+    async def start(self, name: str, *, event: str, body: Any) -> Run:
+        if name == "busy":
+            raise Refused("busy does not run now: it is paused; send it again later")
+        if name != "door":
+            raise NotFound(f"there is no webhook {name!r} here")
+        if event not in self.started:
+            self.bodies.append(body)
+            id_ = f"RUN{len(self.started)}"
+            now = datetime.now(UTC)
+            self.started[event] = Run(id=id_, routine=name, definition="", trigger="webhook", slot=now, created=now)
+        return self.started[event]
+
+
+class Desk:
+    """The socket with an office behind it."""
+
+    def __init__(self, path: Path) -> None:
+        self.office = Office()
+        hooks = Hooks(
+            version="9.9",
+            start=self.office.start,
+            secret=lambda: self.office.secret,
+            redact=self.office.secrets.redact_json,
+        )
+        self.server = HookServer(hooks, path)
+        self.path = self.server.path
+
+    async def post(
+        self, body: bytes = b"{}", *, name: str = "door", headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        return await ask(self.path, "POST", f"/v1/hooks/{name}", body, headers)
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    desk = Desk(tmp_path / "run" / "agentd-hooks.sock")
+    serving = asyncio.create_task(desk.server.serve())
+    await desk.server.ready()
+    yield desk
+    desk.server.stop()
+    await serving
+    assert not desk.path.exists()
+
+
+def signed(body: bytes, *, id_: str = "m-1", secret: str = SECRET, age: float = 0.0) -> dict[str, str]:
+    moment = datetime.now(UTC) - timedelta(seconds=age)
+    signature = Webhook(secret).sign(id_, moment, body.decode())
+    return {
+        "webhook-id": id_,
+        "webhook-timestamp": str(int(moment.timestamp())),
+        "webhook-signature": signature,
+    }
+
+
+async def test_a_message_is_accepted_with_the_id_of_its_run(desk: Desk) -> None:
+    answer = await desk.post(b'{"who": "Ada"}')
+    assert answer.status == 202
+    assert json.loads(answer.raw) == {"run": "RUN0", "routine": "door", "status": "queued"}
+    assert answer.headers["agentd-version"] == "9.9"
+    assert desk.office.bodies == [{"who": "Ada"}]
+
+
+async def test_the_same_id_is_the_same_run(desk: Desk) -> None:
+    answers = [await desk.post(headers={"webhook-id": "m-1"}) for _ in range(2)]
+    assert {json.loads(answer.raw)["run"] for answer in answers} == {"RUN0"}
+    assert json.loads((await desk.post(headers={"webhook-id": "m-2"})).raw)["run"] == "RUN1"
+
+
+async def test_without_an_id_each_request_is_a_message(desk: Desk) -> None:
+    assert [json.loads((await desk.post()).raw)["run"] for _ in range(2)] == ["RUN0", "RUN1"]
+
+
+@pytest.mark.parametrize("body", [b"", b"[1, 2]", b'"text"', b"null", '{"中": "文"}'.encode(), b"0"])
+async def test_any_json_is_an_input(desk: Desk, body: bytes) -> None:
+    assert (await desk.post(body)).status == 202
+    assert desk.office.bodies == [json.loads(body or b"{}")]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "told"),
+    [
+        (b"{", 400, "not JSON"),
+        (b"\xff", 400, "not JSON"),
+        (b'{"a": NaN}', 400, "not JSON: NaN"),
+        (b"[" * 100_000, 400, "not JSON"),
+        (b'{"a": ' + b"9" * 10_000 + b"}", 400, "a number in it has too many digits"),
+        (b'{"a": -1e999}', 400, "-1e999 is larger than any number"),
+        (b"[" * 60 + b"]" * 60, 422, "nested more than 50 levels"),
+        (b'"' + b"x" * 1_000_000 + b'"', 413, "over 1000000 bytes"),
+    ],
+)
+async def test_a_body_that_cannot_be_used_is_one_clear_problem(desk: Desk, body: bytes, status: int, told: str) -> None:
+    answer = await desk.post(body)
+    assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert told in json.loads(answer.raw)["detail"]
+    assert desk.office.started == {}
+    assert (await desk.post()).status == 202, "it lives on"
+
+
+@pytest.mark.parametrize(("name", "status"), [("nothing", 404), ("busy", 409)])
+async def test_what_cannot_be_started_says_why(desk: Desk, name: str, status: int) -> None:
+    answer = await desk.post(name=name)
+    assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json")
+
+
+@pytest.mark.parametrize("id_", ["x" * 257, "\x7f"])
+async def test_an_id_that_nobody_could_read_is_refused(desk: Desk, id_: str) -> None:
+    assert (await desk.post(headers={"webhook-id": id_})).status == 400
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status"),
+    [
+        ("GET", "/v1/hooks/door", 405),
+        ("POST", "/v1/hooks/door/more", 404),
+        ("GET", "/v1/status", 404),
+        ("POST", "/v1/routines/door/run", 404),
+        ("POST", "/v1/hooks/", 404),
+    ],
+)
+async def test_nothing_else_is_there(desk: Desk, method: str, target: str, status: int) -> None:
+    assert (await ask(desk.path, method, target, b"{}")).status == status
+    assert desk.office.started == {}
+
+
+async def test_secrets_in_a_body_are_not_kept(desk: Desk) -> None:
+    desk.office.secrets.add("a-secret-of-the-house")
+    await desk.post(b'{"token": "a-secret-of-the-house"}')
+    assert "a-secret-of-the-house" not in json.dumps(desk.office.bodies)
+
+
+# --- signatures
+
+
+async def test_a_signed_message_is_accepted_and_its_bytes_are_what_was_signed(desk: Desk) -> None:
+    desk.office.secret = SECRET
+    body = '{ "spaces":  "and 中文" }'.encode()
+    assert (await desk.post(body, headers=signed(body))).status == 202
+    assert list(desk.office.started) == ["m-1"]
+
+
+async def test_one_of_several_signatures_is_enough(desk: Desk) -> None:
+    desk.office.secret = SECRET
+    headers = signed(b"{}")
+    headers["webhook-signature"] = f"v2,abc v1,bm90IGl0 {headers['webhook-signature']}"
+    assert (await desk.post(headers=headers)).status == 202
+
+
+def forged() -> dict[str, dict[str, str]]:
+    good = signed(b"{}")
+    return {
+        "unsigned": {},
+        "another secret": signed(b"{}", secret="whsec_" + "b" * 32),
+        "another body": signed(b'{"a": 1}'),
+        "another id": good | {"webhook-id": "m-2"},
+        "too old": signed(b"{}", age=600),
+        "of the future": signed(b"{}", age=-600),
+        "another time": good | {"webhook-timestamp": str(int(good["webhook-timestamp"]) + 1)},
+        "no time": good | {"webhook-timestamp": "soon"},
+        "endless time": good | {"webhook-timestamp": "1e400"},
+        "no signature": {key: value for key, value in good.items() if key != "webhook-signature"},
+        "nonsense": good | {"webhook-signature": "nonsense"},
+        "not base64": good | {"webhook-signature": "v1,!"},
+    }
+
+
+@pytest.mark.parametrize("kind", list(forged()))
+async def test_a_signature_that_does_not_hold_starts_nothing(desk: Desk, kind: str) -> None:
+    desk.office.secret = SECRET
+    answer = await desk.post(headers=forged()[kind])
+    assert (answer.status, json.loads(answer.raw)["code"]) == (401, "signature")
+    assert desk.office.started == {}
+
+
+async def test_whoever_cannot_sign_does_not_fill_the_log(desk: Desk, tmp_path: Path) -> None:
+    desk.office.secret = SECRET
+    log = tmp_path / "log.jsonl"
+    configure(level="info", console=False, file=log, secrets=Secrets())
+    try:
+        for number in range(20):
+            assert (await desk.post(name=f"door{number}")).status == 401
+        assert [json.loads(line)["event"] for line in log.read_text().splitlines()] == ["webhook.unsigned"]
+    finally:
+        configure(level="info", console=False, file=None, secrets=Secrets())  # writes what was only counted
+        structlog.reset_defaults()
+        root = logging.getLogger()
+        for handler in [handler for handler in root.handlers if isinstance(handler, _FromLibraries)]:
+            root.removeHandler(handler)
+    assert json.loads(log.read_text().splitlines()[-1])["repeated"] == 19
+
+
+async def test_a_signed_body_that_is_no_text_is_refused_as_such(desk: Desk) -> None:
+    desk.office.secret = SECRET
+    assert (await desk.post(b"\xff", headers=signed(b"{}"))).status == 401
+
+
+# --- the file
+
+
+async def test_the_socket_may_be_opened_to_a_group(desk: Desk) -> None:
+    assert stat.S_IMODE(desk.path.stat().st_mode) == 0o660
+    assert stat.S_IMODE(desk.path.parent.stat().st_mode) == 0o700
+
+
+async def test_a_living_socket_is_not_pushed_aside(desk: Desk) -> None:
+    with pytest.raises(SocketBusy):
+        Desk(desk.path)
+
+
+def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
+    (tmp_path / "agentd-hooks.sock").write_text("mine")
+    with pytest.raises(ConfigError, match="in the way"):
+        Desk(tmp_path / "agentd-hooks.sock")
+
+
+def test_only_a_socket_of_that_name_is_taken_over_from_systemd(tmp_path: Path) -> None:
+    env = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "control"}
+    hooks = Hooks(version="", start=Office().start, secret=lambda: None, redact=lambda body: body)
+    server = HookServer(hooks, tmp_path / "agentd-hooks.sock", env)
+    assert server.path == tmp_path / "agentd-hooks.sock"
+    server._door.close()

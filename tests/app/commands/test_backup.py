@@ -1,0 +1,216 @@
+"""What is backed up comes back, stands still, and harms nothing that is there."""
+
+import os
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from daemon.app.commands.backup import backup, restore
+from daemon.app.commands.transfer import export, take_in
+from daemon.definitions.config.loading import load_config
+from daemon.errors import ConfigError, Refused, StateBusy
+from daemon.models import DeliveryStatus, Status, Step, StepKind
+from daemon.store.database import Database
+from daemon.store.journal import Journal
+from daemon.store.lock import lock_state
+from tests.acceptance.story import Home
+from tests.store.conftest import Clock, Ledger
+
+MORNING = '[trigger]\ncron = "30 8 * * *"\n[run]\nprompt = "Say good morning."\n'
+QUIET = lambda done: None  # noqa: E731
+
+
+@pytest.fixture
+def config(home):
+    home.routine("morning", MORNING)
+    return load_config(home.folder / "config.toml")
+
+
+async def lived(state, *names):
+    """Leave a state folder in which each routine has run once, one run is under way and one report is on its way."""
+    state.mkdir(exist_ok=True)
+    db = await Database.open(state / "agentd.db")
+    ledger = Ledger(db, Clock())
+    await ledger.journal.set_baselines(dict.fromkeys(names, "key"))
+    for name in names:
+        run = await ledger.running(name)
+        await ledger.journal.end(run.to(Status.SUCCEEDED, report=f"{name} 中"), [("mail", {})])
+    await ledger.running(names[0])
+    await db.close()
+
+
+async def opened(state):
+    db = await Database.open(state / "agentd.db")
+    return db, Journal(db, clock=Clock())
+
+
+async def test_a_backup_is_one_database_of_its_owner_alone_with_what_people_wrote(home, config, tmp_path):
+    await lived(home.state, "morning")
+    file = tmp_path / "a.backup"
+    assert backup(home.state, file, config, progress=QUIET) == file.stat().st_size
+    assert file.stat().st_mode & 0o777 == 0o600
+    with closing(sqlite3.connect(file)) as copy:
+        assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert copy.execute("SELECT count(*) FROM run").fetchone() == (2,)
+        assert copy.execute("SELECT path FROM backup_file ORDER BY path").fetchall() == [
+            ("config.toml",),
+            ("policy.toml",),
+            ("routines/morning.toml",),
+        ]
+    with pytest.raises(Refused, match="is there already"):
+        backup(home.state, file, config, progress=QUIET)
+    assert [path.name for path in tmp_path.iterdir() if "part" in path.name] == []
+
+
+async def test_what_comes_back_stands_still(home, config, tmp_path):
+    await lived(home.state, "morning", "evening")
+    backup(home.state, tmp_path / "b", config, progress=QUIET)
+    other, definitions = tmp_path / "other", tmp_path / "definitions"
+    told = restore(tmp_path / "b", other, definitions=definitions)
+    assert (definitions / "routines" / "morning.toml").read_text() == MORNING
+    assert told[0].startswith("restored what was backed up at ")
+    db, journal = await opened(other)
+    states = await journal.set_baselines({"morning": "key", "new-here": "key"})
+    assert all(state.paused and "resume --all" in state.paused_why for state in states.values()) and len(states) == 3
+    assert {run.status for run in await journal.runs()} == {Status.SUCCEEDED, Status.INTERRUPTED}
+    assert await journal.recover("me") == []
+    held = await journal.deliveries()
+    assert {delivery.status for delivery in held} == {DeliveryStatus.FAILED}
+    assert "held by a restore" in held[0].error
+    await journal.let_go()
+    assert not (await journal.set_baselines({"later": "key"}))["later"].paused
+    await db.close()
+
+
+async def test_a_restore_sets_aside_what_was_there_and_overwrites_no_definition(home, config, tmp_path):
+    await lived(home.state, "morning")
+    backup(home.state, tmp_path / "b", config, progress=QUIET)
+    home.routine("morning", "# mine\n")
+    told = "\n".join(restore(tmp_path / "b", home.state, definitions=home.folder))
+    [aside] = home.state.glob("agentd.db.before-restore-*")
+    with closing(sqlite3.connect(aside)) as old:
+        assert old.execute("SELECT count(*) FROM run").fetchone() == (2,)
+    assert str(aside) in told and "left " in told
+    assert (home.folder / "routines/morning.toml").read_text() == "# mine\n"
+
+
+async def test_a_restore_waits_for_no_living_daemon(home, config, tmp_path):
+    await lived(home.state, "morning")
+    backup(home.state, tmp_path / "b", config, progress=QUIET)
+    with lock_state(home.state), pytest.raises(StateBusy):
+        restore(tmp_path / "b", home.state)
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense" * 1000, "a stranger's database", "a torn backup"])
+async def test_what_is_no_whole_backup_changes_nothing(home, config, tmp_path, content):
+    await lived(home.state, "morning")
+    file = tmp_path / "b"
+    if content == "a torn backup":
+        backup(home.state, file, config, progress=QUIET)
+        with file.open("r+b") as torn:
+            torn.seek(file.stat().st_size // 2)
+            torn.write(os.urandom(file.stat().st_size // 3))
+    elif content == "a stranger's database":
+        with closing(sqlite3.connect(file)) as stranger:
+            stranger.execute("CREATE TABLE migration (version)")
+            stranger.commit()
+    else:
+        file.write_bytes(content)
+    before = (home.state / "agentd.db").read_bytes()
+    with pytest.raises(Refused):
+        restore(file, home.state)
+    assert (home.state / "agentd.db").read_bytes() == before
+    assert [path.name for path in home.state.iterdir() if "part" in path.name or "before" in path.name] == []
+
+
+async def test_nothing_to_back_up_is_said(home, config, tmp_path):
+    with pytest.raises(ConfigError, match="nothing to back up"):
+        backup(tmp_path / "nowhere", tmp_path / "b", config, progress=QUIET)
+
+
+async def test_a_routine_moves_with_its_history_and_twice_is_once(home, config, tmp_path):
+    await lived(home.state, "morning", "evening")
+    assert export(home.state, tmp_path / "x", config, ["morning"], progress=QUIET) == 1
+    (tmp_path / "second").mkdir()
+    second = Home(tmp_path / "second")
+    second.state.mkdir()
+    there = load_config(second.folder / "config.toml")
+    told = take_in(tmp_path / "x", second.state, there, progress=QUIET)
+    assert any("took in 1 definition, 1 run" in line for line in told), told
+    assert (second.folder / "routines/morning.toml").read_text() == MORNING
+    assert "its history is here already" in take_in(tmp_path / "x", second.state, there, progress=QUIET)
+    db, journal = await opened(second.state)
+    [run] = await journal.runs()
+    assert (run.routine, run.report) == ("morning", "morning 中")
+    [delivery] = await journal.deliveries()
+    assert delivery.status is DeliveryStatus.FAILED and "held by an import" in delivery.error
+    assert (await journal.set_baselines({"morning": "key"}))["morning"].paused
+    await db.close()
+
+
+async def test_with_a_routine_goes_the_policy_that_judged_its_calls_and_no_other(config, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    db = await Database.open(first / "agentd.db")
+    ledger = Ledger(db, Clock())
+    await ledger.journal.set_baselines({"morning": "key"})
+    run = await ledger.running("morning")
+    for name in ("mine", "another"):
+        ledger.journal.keep_policy(name, f"version = 1  # {name}")
+    body = {"tool": "shell", "arguments": {}, "policy": "mine", "verdict": {"effect": "allow"}}
+    await ledger.journal.append(run, Step(kind=StepKind.CALL, iteration=1, body=body, call_id="c"))
+    await ledger.journal.append(run, Step(kind=StepKind.RESULT, iteration=1, body={"text": "harmed"}, call_id="c"))
+    await ledger.journal.end(run.to(Status.SUCCEEDED, report="done"))
+    await db.close()
+    with closing(sqlite3.connect(first / "agentd.db")) as hand:
+        hand.execute("UPDATE step SET body = 'x no JSON' WHERE kind = 'result'")
+        hand.commit()
+    assert export(first, tmp_path / "x", config, ["morning"], progress=QUIET) == 1
+    take_in(tmp_path / "x", second, config, progress=QUIET)
+    db, journal = await opened(second)
+    assert (await journal.policy_text("mine"), await journal.policy_text("another")) == ("version = 1  # mine", None)
+    await db.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nonsense",
+        '{"agentd": "export", "schema": 999, "routines": []}\n',
+        '{"agentd": "export", "schema": 1, "routines": []}\n{"table": "meta", "row": {}}\n',
+        '{"agentd": "export", "schema": 1, "routines": []}\n{"routine": "../x", "toml": ""}\n',
+        '{"agentd": "export", "schema": 1, "routines": ["a"]}\n{"table": "run", "row": {"id": "a"}}\n{"cut',
+        '{"agentd": "export", "schema": 1, "routines": []}\n[1]\n',
+    ],
+)
+async def test_what_is_no_whole_export_leaves_nothing_behind(home, config, tmp_path, text):
+    (tmp_path / "x").write_text(text)
+    home.state.mkdir()
+    with pytest.raises(Refused):
+        take_in(tmp_path / "x", home.state, config, progress=QUIET)
+    db, journal = await opened(home.state)
+    assert await journal.runs() == [] and not (home.folder.parent / "x.toml").exists()
+    await db.close()
+
+
+async def test_a_person_backs_up_a_living_daemon_restores_it_and_lets_it_go_on(home, tmp_path):
+    home.routine("morning", MORNING)
+    await home.start()
+    assert (await home.agentctl("run", "morning")).code == 0
+    told = await home.agentctl("backup", tmp_path / "b")
+    assert (told.code, told.err) == (0, "") and "puts it back" in told.out
+    busy = await home.agentctl("restore", tmp_path / "b")
+    assert busy.code == 75 and str(home.process.pid) in busy.err
+    await home.stop()
+    back = await home.agentd("restore", tmp_path / "b")
+    assert back.code == 0 and "agentctl resume --all" in back.out
+    await home.start()
+    assert (await home.agentctl("status", "--json")).json["routines"]["paused"] == 1
+    assert "it came from a backup" in (await home.agentctl("list")).out
+    assert (await home.agentctl("resume", "--all")).out == "morning go on\n"
+    assert (await home.agentctl("status", "--json")).json["routines"]["on"] == 1
+    assert len((await home.agentctl("runs", "--json")).json["items"]) == 1
+    await home.stop()

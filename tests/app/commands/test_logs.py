@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.app.commands.logs import Tail, Wanted, follow, main, parse_since
+from daemon.system.watch import DirectoryWatcher
+
+NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
+
+
+def line(number: int, **fields: Any) -> str:
+    at = (NOW + timedelta(minutes=number)).isoformat()
+    return json.dumps(
+        {"at": at, "level": "info", "event": f"e{number}", "routine": "daily", "run": "01ABCDEF", **fields}
+    )
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "agentd.jsonl"
+    path.with_name("agentd.jsonl.2").write_text(line(0) + "\n")
+    path.with_name("agentd.jsonl.1").write_text("\n".join([line(1), line(2, routine="other")]) + "\n")
+    path.write_text("\n".join([line(3, level="warning"), "not json", line(4, run="01GHIJKL"), "[]"]) + "\n")
+    return path
+
+
+def shown(log: Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    assert main([*words, "--json"], log) == 0
+    return [json.loads(each)["event"] for each in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("words", "events"),
+    [
+        ([], ["e0", "e1", "e2", "e3", "e4"]),
+        (["-n", "2"], ["e3", "e4"]),
+        (["--routine", "other"], ["e2"]),
+        (["--routine", "dail"], []),
+        (["--level", "warning"], ["e3"]),
+        (["--run", "01GHIJKL"], ["e4"]),
+        (["--run", "GHIJKL"], ["e4"]),
+        (["--since", "2026-11-20T09:02:00+00:00"], ["e2", "e3", "e4"]),
+        (["--since", "2026-11-20T09:01+00:00", "-n", "1", "--routine", "daily"], ["e4"]),
+    ],
+)
+def test_lines_are_chosen_over_rotations_and_odd_lines_harm_nothing(
+    log: Path, capsys: pytest.CaptureFixture[str], words: list[str], events: list[str]
+) -> None:
+    assert shown(log, capsys, *words) == events
+
+
+def test_people_get_sentences_and_pipes_no_colour(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-n", "1"], log) == 0
+    text = capsys.readouterr().out
+    assert "info     e4 routine=daily run=01GHIJKL" in text
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("1h", NOW - timedelta(hours=1)),
+        ("2d12h", NOW - timedelta(days=2, hours=12)),
+        ("1h30m15s", NOW - timedelta(hours=1, minutes=30, seconds=15)),
+        ("2026-11-20T08:30:00+00:00", NOW - timedelta(minutes=30)),
+    ],
+)
+def test_a_time_is_a_length_or_a_date(text: str, moment: datetime) -> None:
+    assert parse_since(text, NOW) == moment
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "1x", "2026-13-01"])
+def test_a_time_that_is_neither_is_said(text: str, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="neither a length of time such as 1h nor a date"):
+        parse_since(text, NOW)
+    if text:
+        assert main(["--since", text], log) == 2
+        assert "agentctl: --since: " in capsys.readouterr().err
+
+
+def test_a_log_that_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([], tmp_path / "none.jsonl") == 4
+    assert "has agentd run here?" in capsys.readouterr().err
+
+
+class Listener:
+    """Follows a log and hands over what is shown."""
+
+    def __init__(self, path: Path, wanted: Wanted, number: int | None = 10, **options: Any) -> None:
+        self.seen: asyncio.Queue[str] = asyncio.Queue()
+        self.task = asyncio.create_task(follow(path, wanted, number, self._show, **options))
+
+    def _show(self, _line: str, record: dict[str, Any]) -> None:
+        self.seen.put_nowait(record["event"])
+
+    async def next(self, count: int) -> list[str]:
+        return [await self.seen.get() for _ in range(count)]
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+        assert self.seen.empty()
+
+
+async def test_following_shows_the_last_lines_and_then_each_new_one_once(log: Path) -> None:
+    listener = Listener(log, Wanted(), 2)
+    assert await listener.next(2) == ["e3", "e4"]
+    with log.open("a") as file:
+        file.write(line(5) + "\n" + line(6)[:20])
+        file.flush()
+        assert await listener.next(1) == ["e5"]
+        file.write(line(6)[20:] + "\n")
+        file.flush()
+        assert await listener.next(1) == ["e6"]
+    await listener.stop()
+
+
+async def test_following_goes_on_over_a_rotation(log: Path) -> None:
+    listener = Listener(log, Wanted(), 1)
+    assert await listener.next(1) == ["e4"]
+    with log.open("a") as file:
+        file.write(line(5) + "\n")
+    log.rename(log.with_name("agentd.jsonl.1"))
+    log.write_text(line(6) + "\n")
+    assert await listener.next(2) == ["e5", "e6"]
+    with log.open("a") as file:
+        file.write(line(7) + "\n")
+    assert await listener.next(1) == ["e7"]
+    await listener.stop()
+
+
+async def test_following_may_begin_before_there_is_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "agentd.jsonl"
+    listener = Listener(log, Wanted(routine="daily"))
+    while not log.parent.exists():
+        await asyncio.sleep(0)
+    log.write_text(line(1, routine="other") + "\n" + line(2) + "\n")
+    assert await listener.next(1) == ["e2"]
+    await listener.stop()
+
+
+async def test_five_hundred_follow_by_one_watcher(log: Path) -> None:
+    watcher = DirectoryWatcher()
+    listeners = [Listener(log, Wanted(), 1, directory_watcher=watcher) for _ in range(500)]
+    for listener in listeners:
+        assert await listener.next(1) == ["e4"]
+    with log.open("a") as file:
+        file.write(line(5) + "\n")
+    for listener in listeners:
+        assert await listener.next(1) == ["e5"]
+    for listener in listeners:
+        await listener.stop()
+    assert watcher._task is None
+
+
+def test_a_tail_of_a_file_that_is_gone_reads_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "agentd.jsonl"
+    log.write_text("one\n")
+    tail = Tail(log)
+    assert tail.read() == ["one"]
+    log.unlink()
+    assert tail.read() == []
+    log.write_text("two\n")
+    assert tail.read() == ["two"]
+    tail.close()

@@ -1,0 +1,172 @@
+"""A whole installation moves from a file to a server, and back, with all its history and memory."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.app.commands.transfer import export, take_in
+from daemon.definitions.config.config import Config
+from daemon.definitions.config.loading import load_config
+from daemon.errors import DaemonError, Refused
+from daemon.memory.memory import Memory
+from daemon.memory.segments import Segment
+from daemon.models import Petition, SegmentType, Status, Step, StepKind, Usage
+from daemon.store.journal import Journal
+from daemon.store.opening import open_database
+from daemon.store.spending import Called, Spent
+from tests.store.conftest import Clock, Ledger, prompt, step
+
+SAID = (
+    "The walrus weighs 900 kg and swims well",
+    "Backups run every night at three and are kept for a month",
+    "海象重达九百公斤，擅长游泳",
+    "The quick brown fox jumps over lazy dogs",
+    "Der Köter läuft über die Straße",
+)
+ASKED = ("how heavy is the walrus?", "海象有多重", "when do backups run", "jumping foxes", "koter strasse")
+
+
+def config(folder: Path, url: str = "") -> Config:
+    folder.mkdir(exist_ok=True)
+    file = folder / "config.toml"
+    file.write_text(f'[store]\nurl = "{url}"\n' if url else "")
+    file.chmod(0o600)
+    (folder / "routines").mkdir(exist_ok=True)
+    return load_config(file)
+
+
+async def lived(state: Path) -> None:
+    """Fill a file with one of everything."""
+    state.mkdir(exist_ok=True)
+    db, clock = await open_database(state / "agentd.db"), Clock()
+    ledger, memory = Ledger(db, clock), Memory(db, clock=clock)
+    await memory.open()
+    journal = ledger.journal
+    for number, said in enumerate(SAID):
+        run = await ledger.running(input={"path": f"in/{number}"}, event=f"file:{number}")
+        call = Step(kind=StepKind.CALL, iteration=1, body={"tool": "shell"}, call_id="c")
+        await journal.append(run, prompt(f"{number}" * 32), step(number=number), call)
+        usage = Usage(input=10, output=5)
+        await journal.spend(
+            Spent(at=clock.now, run=run.id, routine="daily", provider="p", model="m", outcome=Called.ANSWERED,
+                  usage=usage, cost=7)
+        )  # fmt: skip
+        await journal.tell(run.id, "hurry", event=f"e{number}")
+        await journal.end(run.to(Status.SUCCEEDED, report=said, usage=usage), [("file", {"path": "a.md"})])
+        segments = [
+            Segment(iteration=0, segment=0, type=SegmentType.USER_MESSAGE, timestamp=clock.now, text=f"tell {number}"),
+            Segment(iteration=1, segment=0, type=SegmentType.RESPONSE, timestamp=clock.now, text=said),
+        ]
+        await memory.archive(
+            run=run.id, routine="daily", goal="go", status="succeeded", segments=segments, started=clock.now,
+            ended=clock.now, line=f"run {number} was fine",
+        )  # fmt: skip
+    failed = await ledger.running("broken")
+    await journal.end(failed.to(Status.FAILED, detail="no disk"), [("mail", {})])
+    waiting = await ledger.running("asking")
+    asked = Petition(call_id="c", tool="shell", request={"a": 1}, digest="d", rule="r", reason="", taint=waiting.taint)
+    parked = await journal.park(waiting, [asked], patience=timedelta(hours=1), detail="waits")
+    await journal.request_cancel(parked.id)
+    await journal.quarantine(run=run.id, routine="daily", call_id="c", tool="t", reason="r", text="evil")
+    await journal.remember("session:s", '{"summary": "we spoke"}')
+    await memory.store("colour", "The colour of the shed is green", tainted=True)
+    await db.close()
+
+
+async def known(state: Path, url: str = "") -> dict[str, Any]:
+    """Return all that a store knows, as far as it is to be the same elsewhere."""
+    db, clock = await open_database(state / "agentd.db", url), Clock()
+    journal, memory = Journal(db, clock=clock), Memory(db, clock=clock)
+    await memory.open()
+    runs = await journal.runs(limit=100)
+    found = {
+        "runs": runs,
+        "steps": [await journal.steps(run.id) for run in runs],
+        "inputs": [await journal.input_of(run.id) for run in runs],
+        "slots": [(row.routine, row.first, row.outcome, row.event, row.run) for row in await journal.slots(limit=100)],
+        "deliveries": sorted(
+            (each.run, each.target, str(each.options)) for each in await journal.deliveries(limit=100)
+        ),
+        "approvals": await journal.approvals(),
+        "quarantine": await journal.quarantined(),
+        "audit": await journal.prove_audit(),
+        "spent": [await journal.paid_for(run.id) for run in runs],
+        "told": [[each.text for each in await journal.told(run.id)] for run in runs],
+        "incidents": [(each.subject, each.detail, each.run) for each in await journal.incidents(closed=True)],
+        "session": await journal.recall("session:s"),
+        "items": sorted(await memory.items()),
+        "found": [[(hit.text.text, hit.text.source) for hit in await memory.search(each, 3)] for each in ASKED],
+    }
+    await db.close()
+    return found
+
+
+async def test_an_installation_moves_to_a_server_and_back(tmp_path: Path, postgres_url: str) -> None:
+    first, second, third = (tmp_path / name for name in ("one", "two", "three"))
+    for folder in (first, second, third):
+        folder.mkdir()
+    await lived(first / "state")
+    before = await known(first / "state")
+    assert before["audit"].rows > 5
+    assert all(before["found"])
+    there = config(second, postgres_url)
+
+    def move(here: Config, state: Path, file: Path, other: Config, to: Path) -> list[str]:
+        assert export(state, file, here, [], progress=lambda part: None) == 7
+        return take_in(file, to, other, progress=lambda part: None)
+
+    await asyncio.to_thread(move, config(first), first / "state", tmp_path / "x", there, second / "state")
+    assert await known(second / "state", postgres_url) == before
+    again = await asyncio.to_thread(take_in, tmp_path / "x", second / "state", there, progress=lambda part: None)
+    assert "its history is here already" in again
+    assert await known(second / "state", postgres_url) == before
+
+    (third / "state").mkdir()
+    await asyncio.to_thread(move, there, second / "state", tmp_path / "y", config(third), third / "state")
+    assert await known(third / "state") == before
+
+
+async def test_a_routine_takes_along_what_its_prompts_share_and_a_harmed_text_stays_behind(tmp_path: Path) -> None:
+    await lived(tmp_path / "state")
+    before = await known(tmp_path / "state")
+
+    def move(names: list[str], to: str) -> int:
+        export(
+            tmp_path / "state", tmp_path / f"{to}.jsonl", config(tmp_path / "one"), names, progress=lambda part: None
+        )
+        take_in(tmp_path / f"{to}.jsonl", tmp_path / to, config(tmp_path / f"{to}.d"), progress=lambda part: None)
+        with closing(sqlite3.connect(tmp_path / to / "agentd.db")) as there:
+            (count,) = there.execute("SELECT count(*) FROM text").fetchone()
+        return int(count)
+
+    assert await asyncio.to_thread(move, ["broken"], "few") == 0
+    assert await asyncio.to_thread(move, ["daily"], "all") == 3
+    assert [steps for steps in (await known(tmp_path / "all"))["steps"] if steps] == [
+        steps for steps in before["steps"] if steps
+    ]
+    with closing(sqlite3.connect(tmp_path / "state" / "agentd.db")) as here, here:
+        here.execute("UPDATE text SET body = digest WHERE digest = (SELECT min(digest) FROM text)")
+    assert await asyncio.to_thread(move, ["daily"], "some") == 2
+    with pytest.raises(DaemonError, match=r"step 0 \(prompt\) of the run is harmed .* is missing"):
+        await known(tmp_path / "some")
+
+
+async def test_what_a_server_does_not_take_leaves_nothing_behind(tmp_path: Path, postgres_url: str) -> None:
+    file = tmp_path / "x"
+    file.write_text(
+        '{"agentd": "export", "schema": 1, "routines": []}\n'
+        '{"table": "definition", "row": {"hash": "h", "body": "{}"}}\n'
+        '{"table": "run", "row": {"id": "a", "routine": null}}\n'
+    )
+    with pytest.raises(Refused, match="did not take it: null value in column"):
+        take_in(file, tmp_path / "state", config(tmp_path / "c", postgres_url), progress=lambda part: None)
+    db = await open_database(tmp_path / "y", postgres_url)
+    assert await db.read(lambda each: each.execute("SELECT count(*) FROM definition").fetchone()) == (0,)
+    await db.close()

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.app.doctor.check import Check
+from daemon.app.doctor.checks import CHECKS, Installation, ProviderFacts, judge
+from daemon.app.doctor.confinement import Confinement
+from daemon.errors import Fault
+from daemon.sandbox.detection import PROBES
+from daemon.sandbox.sandbox import Probe, Sandbox, UnusableSandbox, User
+
+NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
+FAULT = Fault(file="heartbeat.toml", key="trigger.cron", found='"61 * * * *"', problem="minute is 0-59")
+PROVIDER = ProviderFacts(name="claude", kind="claude", model="m-1", used=True, key="a file")
+
+SOUND: dict[str, Any] = {
+    "config": Path("/etc/agentd/config.toml"),
+    "policy": Path("/etc/agentd/policy.toml"),
+    "routines": ("daily-report", "heartbeat"),
+    "providers": (PROVIDER,),
+    "state": Path("/var/lib/agentd"),
+    "state_mode": 0o700,
+    "filesystem": "ext4",
+    "socket": Path("/run/agentd/agentd.sock"),
+    "log": Path("/var/lib/agentd/logs/agentd.jsonl"),
+    "log_size": 1_200_000,
+    "now": NOW,
+}
+
+
+def rows(**changes: Any) -> dict[str, Check]:
+    return {row.name: row for row in judge(Installation(**(SOUND | changes)))}
+
+
+def test_a_sound_installation_has_nothing_to_mend() -> None:
+    found = rows()
+    assert {row.state for row in found.values()} == {"ok"}
+    assert not any(row.fix for row in found.values())
+    assert list(found) == [
+        "Python", "SQLite", "FTS5", "config", "policy", "routines", "rights", "model claude", "state", "disk", "socket",
+        "log", "time zone", "clock", "limits", "sandbox",
+    ]  # fmt: skip
+
+
+HELD = tuple(Probe(name=name, held=True) for name in PROBES)
+LEAKS = (*HELD[:-1], Probe(name=PROBES[-1], held=False, found="it lives on"))
+NONE = Sandbox(
+    level="profiles",
+    unusable=(
+        UnusableSandbox("bubblewrap", "is not installed", is_installed=False),
+        UnusableSandbox("landlock", "the kernel has none, 3 is needed"),
+    ),
+)
+LANDLOCK = Sandbox(
+    level="landlock", probes=HELD, unusable=(UnusableSandbox("bubblewrap", "could not be tried: No permissions"),)
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "state", "found", "fix"),
+    [
+        ({"sandbox": Sandbox(level="bubblewrap", probes=HELD)}, "sandbox", "ok", "7 of 7 ways out are closed", ""),
+        ({"sandbox": Sandbox(level="bubblewrap", probes=HELD)}, "  read a secret", "ok", "PASS", ""),
+        ({"sandbox": Sandbox(level="bubblewrap", probes=LEAKS)}, "  survive its end", "fail", "FAIL: it lives on", ""),
+        (
+            {"sandbox": LANDLOCK, "fix": "sysctl a=1"},
+            "  bubblewrap",
+            "warn",
+            "No permissions",
+            "sysctl a=1 lets bubble",
+        ),
+        ({"sandbox": NONE}, "sandbox", "warn", "only programs that change nothing", "apt-get install bubblewrap"),
+        ({"sandbox": NONE, "mode": "require"}, "sandbox", "fail", "no program is run", "the kernel has none"),
+        ({"sandbox": Sandbox(), "mode": "off"}, "sandbox", "warn", "the policy wants none", 'sandbox = "prefer"'),
+        (
+            {"sandbox": replace(LANDLOCK, user=User(uid=60789, gid=60789)), "blocked": Path("/root")},
+            *("user of tools", "fail", "cannot get through /root", "chmod o+x /root"),
+        ),
+    ],
+)
+def test_the_sandbox_is_told_with_every_way_out_and_how_to_close_it(
+    changes: dict[str, Any], name: str, state: str, found: str, fix: str
+) -> None:
+    row = rows(confinement=Confinement(**changes))[name]
+    assert row.state == state
+    assert found in row.found and fix in row.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "state", "found", "fix"),
+    [
+        ("Python", {"python": (3, 10, 9)}, "fail", "3.10.9", "install Python 3.11"),
+        ("SQLite", {"sqlite": (3, 34, 1)}, "fail", "older than 3.35", "3.51.3 or later"),
+        ("FTS5", {"fts5": False}, "fail", "missing", "has FTS5"),
+        ("config", {"config": None, "config_tried": (Path("/a"), Path("/b"))}, "fail", "none in /a, /b", "agentd init"),
+        ("config", {"config_faults": (FAULT,)}, "fail", "1 fault", "heartbeat.toml: trigger.cron: minute is 0-59"),
+        ("policy", {"policy_faults": (FAULT, FAULT)}, "fail", "2 faults", "found \"61"),
+        ("routines", {"routine_faults": (FAULT,)}, "fail", "2 can be used: daily-report, heartbeat; 1 fault", "minute"),
+        ("state", {"network": True, "filesystem": "nfs4"}, "fail", "on nfs4", "local folder"),
+        ("state", {"state_owner": 0}, "fail", "belongs to uid 0", "chown -R 1000"),
+        ("state", {"state_mode": 0o755}, "fail", "mode 0755, ext4", "chmod 700 /var/lib/agentd"),
+        ("state", {"state_mode": None}, "ok", "made at the first start", ""),
+        ("state", {"uid": 0, "state_owner": 0, "state_mode": 0o711}, "ok", "mode 0711", ""),
+        ("state files", {"open_files": (Path("/s/a"), Path("/s/b"))}, "fail", "may read 2", "chmod 600 /s/a /s/b"),
+        ("disk", {"free": 200_000_000}, "warn", "0.2 GB free", "make room"),
+        ("disk", {"free": 1_000}, "fail", "0.0 GB free", "make room"),
+        ("socket", {"socket": Path("/" + "x" * 107)}, "fail", "108 bytes", "may have 107"),
+        ("socket", {"socket_found": "daemon", "socket_pid": 42}, "ok", "process 42", ""),
+        ("socket", {"socket_found": "dead"}, "ok", "the next one removes it", ""),
+        ("socket", {"socket_found": "blocked"}, "fail", "in the way", "move away"),
+        ("log", {"log_writable": False}, "fail", "cannot be written", "see who owns"),
+        ("log", {"log_size": None}, "ok", "not begun", ""),
+        ("time zone", {"zone": "Europe/Berlin", "zone_from_config": True}, "ok", "Europe/Berlin, from config", ""),
+        ("clock", {"newest_write": NOW + timedelta(hours=1)}, "fail", "the journal was written at", "set the clock"),
+        ("clock", {"newest_write": NOW + timedelta(minutes=1)}, "ok", "2026-11-20", ""),
+        ("clock", {"synchronised": False}, "warn", "follows no time server", "timedatectl"),
+        ("clock", {"synchronised": True}, "ok", "2026-11-20", ""),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_its_fix(
+    name: str, changes: dict[str, Any], state: str, found: str, fix: str
+) -> None:
+    row = rows(**changes)[name]
+    assert row.state == state
+    assert found in row.found
+    assert fix in row.fix
+    assert bool(row.fix) == (state != "ok")
+
+
+@pytest.mark.parametrize(
+    ("version", "state"),
+    [
+        ((3, 40, 1), "warn"),
+        ((3, 44, 5), "warn"),
+        ((3, 44, 6), "ok"),
+        ((3, 45, 0), "warn"),
+        ((3, 50, 6), "warn"),
+        ((3, 50, 7), "ok"),
+        ((3, 51, 2), "warn"),
+        ((3, 51, 3), "ok"),
+        ((3, 52, 0), "ok"),
+    ],
+)
+def test_sqlite_versions_with_the_wal_reset_bug_are_known(version: tuple[int, ...], state: str) -> None:
+    assert rows(sqlite=version)["SQLite"].state == state
+
+
+@pytest.mark.parametrize(
+    ("facts", "state", "found"),
+    [
+        ({}, "ok", "claude / m-1, key from a file"),
+        ({"used": False}, "ok", "not used"),
+        ({"kind": "offline", "model": None, "key": "none needed"}, "ok", "no model is asked"),
+        ({"key": "environment"}, "warn", "key from the environment"),
+        ({"key": "", "fault": "has no API key"}, "fail", "no key"),
+        ({"key": "", "fault": "has no API key", "used": False}, "warn", "no key"),
+    ],
+)
+def test_a_missing_key_is_a_fault_only_where_the_model_is_used(facts: dict[str, Any], state: str, found: str) -> None:
+    fields = {"name": "claude", "kind": "claude", "model": "m-1", "used": True, "key": "a file", **facts}
+    row = rows(providers=(ProviderFacts(**fields),))["model claude"]
+    assert row.state == state
+    assert found in row.found
+
+
+def test_every_check_says_something_of_any_installation() -> None:
+    bare = Installation()
+    assert {check.__name__ for check in CHECKS if not list(check(bare))} <= {"check_routines", "check_providers"}

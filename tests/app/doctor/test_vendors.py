@@ -1,0 +1,130 @@
+"""What vendors say of the models in use: asked over a socket, judged from values."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.app.doctor.check import Check
+from daemon.app.doctor.checks import Installation, ProviderFacts, judge
+from daemon.app.doctor.survey import survey
+from daemon.app.doctor.vendors import VendorFacts, ask
+from daemon.definitions.config.loading import load_config
+from daemon.errors import BadKey
+from tests.fakes.vendor import FakeVendor
+from tests.providers.calls import TRANSPORTS, provider
+
+LISTS: dict[str, list[dict[str, Any]]] = {
+    "openai chat": [
+        {"id": "gpt-6-astra", "object": "model", "created": 1, "owned_by": "openai", "shutdown_date": "2027-01-14"},
+        {"id": "gpt-4.1", "object": "model", "created": 1, "owned_by": "openai", "shutdown_date": None},
+    ],
+    "claude opus": [
+        {"type": "model", "id": "claude-opus-5-5", "lifecycle": "deprecated", "retires_at": "2027-01-14T00:00:00Z"},
+        {"type": "model", "id": "claude-haiku-5-5", "lifecycle": "active", "retires_at": None},
+    ],
+    "deepseek": [{"id": "deepseek-v4-pro", "object": "model"}, {"id": "deepseek-v4-flash", "object": "model"}],
+}
+
+
+@pytest.mark.parametrize("way", TRANSPORTS)
+async def test_a_vendor_tells_its_models(way: str) -> None:
+    async with FakeVendor([]) as vendor:
+        vendor.models = LISTS[way]
+        asked, other = provider(way, vendor), provider(way, vendor, api_key="wrong")
+        first, second = await asked.models()
+        with pytest.raises(BadKey):
+            await other.models()
+        await asked.close()
+        await other.close()
+    assert [first.name, second.name] == [each["id"] for each in LISTS[way]]
+    assert first.retires == (None if way == "deepseek" else date(2027, 1, 14))
+    assert first.lifecycle == ("deprecated" if way == "claude opus" else "")
+    assert second.retires is None
+
+
+def judged(vendor: VendorFacts, model: str = "m-1") -> Check:
+    facts = ProviderFacts(name="mine", kind="claude", model=model, used=True, key="a file", vendor=vendor)
+    found = Installation(providers=(facts,), now=datetime(2026, 11, 20, tzinfo=UTC))
+    return next(row for row in judge(found) if row.name == "vendor of mine")
+
+
+@pytest.mark.parametrize(
+    ("vendor", "state", "found", "fix"),
+    [
+        (VendorFacts(known=("m-1", "m-2")), "ok", "has m-1", ""),
+        (VendorFacts(known=("m-1:latest",)), "ok", "has m-1", ""),
+        (VendorFacts(), "ok", "lists no models", ""),
+        (VendorFacts(known=("m-2", "x")), "fail", "it has no model 'm-1'", "such as m-2"),
+        (VendorFacts(fault="no connection to h", transient=True), "warn", "no connection", "look at the network"),
+        (VendorFacts(fault="the key was refused"), "fail", "refused", "look at the key"),
+        (
+            VendorFacts(known=("m-1",), retires=date(2026, 12, 11)),
+            "warn",
+            "m-1 retires on 2026-12-11, in 21 days",
+            "before then",
+        ),
+        (VendorFacts(known=("m-1",), lifecycle="deprecated"), "warn", "m-1 retires", "before then"),
+        (VendorFacts(known=("m-1",), retires=date(2026, 11, 19)), "fail", "was retired on 2026-11-19", "another"),
+        (VendorFacts(known=("m-1",), lifecycle="retired"), "fail", "was retired", "another"),
+    ],
+)
+def test_what_a_vendor_says_is_judged(vendor: VendorFacts, state: str, found: str, fix: str) -> None:
+    row = judged(vendor)
+    assert row.state == state
+    assert found in row.found
+    assert fix in row.fix
+
+
+CONFIG = """
+provider = "retiring"
+[providers.retiring]
+kind = "claude"
+model = "claude-opus-5-5"
+base_url = "{url}"
+api_key = "k"
+[providers.gone]
+kind = "open_source"
+model = "gone"
+base_url = "{url}/v1"
+[providers.away]
+kind = "open_source"
+model = "away"
+base_url = "http://127.0.0.1:9/v1"
+[providers.unused]
+kind = "open_source"
+model = "m"
+base_url = "http://127.0.0.1:9/v1"
+"""
+
+
+async def test_those_in_use_are_asked_and_no_others(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text("version = 1")
+    (tmp_path / "routines").mkdir()
+    (tmp_path / "routines" / "r.toml").write_text('[run]\nprompt = "x"\nfallback = ["gone", "away", "offline"]')
+    async with FakeVendor([]) as vendor:
+        vendor.models = LISTS["claude opus"]
+        file = tmp_path / "config.toml"
+        file.write_text(CONFIG.format(url=vendor.url))
+        file.chmod(0o600)
+        found = await asyncio.to_thread(survey, file, tmp_path / "state", tmp_path / "agentd.sock", {})
+    said = {each.name: each.vendor for each in found.providers}
+    assert said["unused"] is None
+    assert said["offline"] is None
+    assert said["retiring"] == VendorFacts(
+        known=("claude-opus-5-5", "claude-haiku-5-5"), lifecycle="deprecated", retires=date(2027, 1, 14)
+    )
+    assert said["gone"] == VendorFacts(known=("claude-opus-5-5", "claude-haiku-5-5"))
+    assert said["away"] is not None
+    assert said["away"].transient
+    assert "no connection to 127.0.0.1:9" in said["away"].fault
+
+
+def test_a_provider_without_a_key_is_not_asked(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[providers.x]\nkind = "claude"\nmodel = "m"\n[providers.s]\nkind = "scripted"')
+    assert ask(load_config(file), {}, ["x", "s"]) == {"s": VendorFacts()}

@@ -1,0 +1,73 @@
+"""agentctl as its users have it: a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import struct
+import sys
+import termios
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-c", "import sys; from daemon.cli.main import main; sys.exit(main())"]
+
+
+@dataclass
+class Said:
+    """What a call came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": str(home), "TZ": "Europe/Berlin"}
+    return base | {"PYTHONWARNINGS": "error", "TERM": "xterm", **more}
+
+
+async def start(socket: Path, *words: str, env: Mapping[str, str] | None = None) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *COMMAND,
+        *words,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment(socket.parent, AGENTD_SOCKET=str(socket)) | dict(env or {}),
+    )
+
+
+async def agentctl(socket: Path, *words: str, env: Mapping[str, str] | None = None) -> Said:
+    process = await start(socket, *words, env=env)
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return Said(process.returncode, out.decode(), err.decode())
+
+
+async def on_terminal(socket: Path, *words: str, columns: int = 100, env: Mapping[str, str] | None = None) -> Said:
+    """Run agentctl with all its streams on a real terminal."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    whole = environment(socket.parent, AGENTD_SOCKET=str(socket)) | dict(env or {})
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, *words, stdin=theirs, stdout=theirs, stderr=theirs, env=whole
+    )
+    os.close(theirs)
+    seen = await asyncio.to_thread(_everything, ours)
+    return Said(await process.wait(), seen.decode().replace("\r\n", "\n"), "")
+
+
+def _everything(terminal: int) -> bytes:
+    seen = b""
+    try:
+        while data := os.read(terminal, 65536):
+            seen += data
+    except OSError:  # EIO: nobody holds the other side any more
+        pass
+    os.close(terminal)
+    return seen

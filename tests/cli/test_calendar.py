@@ -1,0 +1,91 @@
+"""The iCalendar of what is to come, as RFC 5545 has it."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import icalendar
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.cli.calendar import LONGEST, feed
+
+NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
+NAMES = "aä中;,:\\\"'-._ "
+ABOUT = {"daily": ("Mail, news; and\\more", "at 08:30 on weekdays, Europe/Berlin")}
+
+
+def read(text: str) -> list[tuple[str, str]]:
+    """Return the content lines of a calendar, as a strict reader takes them."""
+    assert text.endswith("\r\n")
+    lines = text[:-2].split("\r\n")
+    assert all(len(line.encode()) <= LONGEST for line in lines)
+    assert not re.search(r"[\x00-\x08\x0a-\x1f\x7f]", "".join(lines))
+    unfolded = "\r\n".join(lines).replace("\r\n ", "").split("\r\n")
+    pairs = [tuple(line.split(":", 1)) for line in unfolded]
+    assert all(len(pair) == 2 and re.fullmatch(r"[A-Z-]+", pair[0]) for pair in pairs)
+    return pairs  # type: ignore[return-value]
+
+
+def unescaped(value: str) -> str:
+    assert not re.search(r"(?<!\\)(?:\\\\)*[;,]", value), "unescaped"
+    return re.sub(r"\\(.)", lambda found: "\n" if found[1] in "nN" else found[1], value)
+
+
+def calendar(*fires: tuple[str, datetime], **more: object) -> str:
+    return feed(fires, about=ABOUT, now=NOW, host="box", version="1.0", **more)  # type: ignore[arg-type]
+
+
+def test_it_is_a_calendar_with_one_event_for_each_start() -> None:
+    text = calendar(("daily", NOW + timedelta(hours=1)), ("daily", NOW + timedelta(days=1)))
+    pairs = read(text)
+    assert pairs[0] == ("BEGIN", "VCALENDAR")
+    assert pairs[-1] == ("END", "VCALENDAR")
+    assert ("VERSION", "2.0") in pairs
+    begins = [value for name, value in pairs if name == "DTSTART"]
+    assert begins == ["20261120T100000Z", "20261121T090000Z"]
+    uids = [value for name, value in pairs if name == "UID"]
+    assert uids == ["daily-20261120T100000Z@box.agentd", "daily-20261121T090000Z@box.agentd"]
+    assert [name for name, _ in pairs].count("DTSTAMP") == 2
+    (told, _) = [unescaped(value) for name, value in pairs if name == "DESCRIPTION"]
+    assert told == "Mail, news; and\\more\nat 08:30 on weekdays, Europe/Berlin"
+
+
+def test_asked_again_the_same_start_is_the_same_event() -> None:
+    later = feed(
+        [("daily", NOW + timedelta(hours=1))], about={}, now=NOW + timedelta(minutes=5), host="box", version="2"
+    )
+    uid = re.compile(r"UID:\S+")
+    assert uid.search(later)[0] == uid.search(calendar(("daily", NOW + timedelta(hours=1))))[0]  # type: ignore[index]
+
+
+def test_an_empty_one_is_a_calendar_too() -> None:
+    assert read(calendar())[-1] == ("END", "VCALENDAR")
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=300))
+def test_whatever_a_description_holds_comes_back_and_tears_no_character(text: str) -> None:
+    pairs = read(feed([("a", NOW)], about={"a": (text, "")}, now=NOW, host="h", version="1"))
+    told = [unescaped(value) for name, value in pairs if name == "DESCRIPTION"]
+    lines = [
+        "".join(char for char in line if char == "\t" or (char >= " " and char != "\x7f")) for line in text.splitlines()
+    ]
+    assert (told[0] if told else "") == "\n".join(lines) or not "".join(lines)
+
+
+@settings(deadline=None, derandomize=True, max_examples=50)
+@given(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=200),
+    st.text("aä中;,:\\\"'-._ ", min_size=1, max_size=60),
+)
+def test_a_calendar_takes_it_and_finds_in_it_what_was_meant(text: str, name: str) -> None:
+    fires = [(name, NOW + timedelta(hours=hour)) for hour in (1, 30)]
+    taken = icalendar.Calendar.from_ical(feed(fires, about={name: (text, "daily")}, now=NOW, host="h", version="1"))
+    events = taken.walk("VEVENT")
+    assert not taken.errors and not any(event.errors for event in events)
+    assert [event.decoded("DTSTART") for event in events] == [at for _, at in fires]
+    assert [str(event["SUMMARY"]) for event in events] == [name] * 2
+    assert str(events[0]["DESCRIPTION"]).endswith("daily")
+    assert len({str(event["UID"]) for event in events}) == 2

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from daemon.cli.call import places, quote, start_command
+from daemon.cli.client import Client, Lost, Problem, Unreachable, find
+from daemon.definitions.paths import socket_places
+
+
+@contextmanager
+def answering(folder: Path, *answers: bytes) -> Iterator[str]:
+    """Serve raw answers, one per connection."""
+    path = os.fspath(folder / "raw.sock")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+
+        def serve() -> None:
+            for answer in answers:
+                connection, _ = listener.accept()
+                connection.recv(65536)
+                connection.sendall(answer)
+                connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield path
+        thread.join()
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nAgentd-Version: 9.9\r\nContent-Type: application/json\r\n"
+
+
+def test_an_answer_is_read_whole_and_the_version_kept(tmp_path: Path) -> None:
+    with answering(tmp_path, HEAD + b"Content-Length: 7\r\n\r\n" + b'{"a":1}') as path:
+        client = Client(path)
+        assert client.ask("GET", "/") == {"a": 1}
+        assert client.version == "9.9"
+
+
+def test_a_chunked_answer_is_put_together(tmp_path: Path) -> None:
+    body = b"Transfer-Encoding: chunked\r\n\r\n3;x=y\r\n" + b'{"a\r\n4\r\n":1}\r\n0\r\n\r\n'
+    with answering(tmp_path, HEAD + body) as path:
+        assert Client(path).ask("GET", "/") == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\n",
+        HEAD + b"Content-Length: 100\r\n\r\n{}",
+        HEAD + b"Content-Length: 6\r\n\r\n<html>",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{}",
+    ],
+)
+def test_an_answer_that_breaks_off_or_is_no_json_is_a_lost_answer(tmp_path: Path, answer: bytes) -> None:
+    with answering(tmp_path, answer) as path, pytest.raises(Lost):
+        Client(path).ask("GET", "/")
+
+
+def test_a_problem_carries_what_the_daemon_said(tmp_path: Path) -> None:
+    body = b'{"status": 404, "code": "not_found", "detail": "no such run"}'
+    head = b"HTTP/1.1 404 Not Found\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with answering(tmp_path, head + body) as path, pytest.raises(Problem, match="no such run") as caught:
+        Client(path).ask("GET", "/")
+    assert (caught.value.status, caught.value.code) == (404, "not_found")
+    plain = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 2\r\n\r\nno"
+    (tmp_path / "raw.sock").unlink()
+    with answering(tmp_path, plain) as path, pytest.raises(Problem, match="HTTP status 502"):
+        Client(path).ask("GET", "/")
+
+
+def test_a_stream_yields_each_event_however_the_bytes_come(tmp_path: Path) -> None:
+    frame = b'id: 1\nevent: x\ndata: {"n": 1}\n\n'
+    chunk = b"%x\r\n%s\r\n" % (len(frame), frame)
+    with answering(tmp_path, HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk + chunk + b"0\r\n\r\n") as path:
+        assert list(Client(path).stream("/")) == [{"n": 1}, {"n": 1}]
+    (tmp_path / "raw.sock").unlink()
+    with answering(tmp_path, HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk) as path:
+        events = Client(path).stream("/")
+        assert next(events) == {"n": 1}
+        with pytest.raises(Lost):
+            next(events)
+
+
+def test_each_place_without_a_daemon_is_named_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with socket.socket(socket.AF_UNIX) as gone:
+        gone.bind(os.fspath(tmp_path / "dead"))
+    tried = [str(tmp_path / name) for name in ("none", "file", "dead", "file/under", "x" * 120)]
+    with pytest.raises(Unreachable) as caught:
+        find(tried)
+    assert [path for path, _ in caught.value.tried] == tried
+    assert [why for _, why in caught.value.tried] == [
+        "no such file",
+        "a daemon was here, but nobody listens any more",
+        "a daemon was here, but nobody listens any more",
+        "no such file",
+        "the path is too long for a socket",
+    ]
+
+
+def test_the_first_place_with_a_daemon_wins(tmp_path: Path) -> None:
+    answer = HEAD + b"Content-Length: 2\r\n\r\n{}"
+    with answering(tmp_path, answer, answer) as path:
+        client = find([str(tmp_path / "none"), path])
+        assert client.path == path
+        assert [client.ask("GET", "/") for _ in range(2)] == [{}, {}]
+
+
+STRANGER = """
+import os, socket, sys
+os.setgid(65534); os.setuid(65534)
+theirs = sys.argv[1] + ".theirs"
+listener = socket.socket(socket.AF_UNIX); listener.bind(theirs); os.chmod(theirs, 0o777); listener.listen()
+print("up", flush=True); listener.accept()
+"""
+
+ASK = """
+import os, sys
+from daemon.cli.client import Client, Unreachable
+os.setgid(65533); os.setuid(65533)
+try:
+    Client(sys.argv[1]).connect()
+except Unreachable as error:
+    print(error.tried[0][1])
+"""
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two other users: sudo pytest -m root")
+def test_a_daemon_of_a_stranger_is_not_trusted() -> None:
+    import shutil
+    import tempfile
+
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o777)
+    child = subprocess.Popen([sys.executable, "-c", STRANGER, folder / "s"], stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"
+        env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2])}
+        command = [sys.executable, "-c", ASK, f"{folder}/s.theirs"]
+        said = subprocess.run(command, env=env, capture_output=True, check=True, text=True)
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+        shutil.rmtree(folder)
+    assert said.stdout == "the daemon there belongs to another user (uid 65534)\n"
+
+
+@pytest.mark.parametrize(
+    ("named", "env"),
+    [
+        ("/x/named.sock", {"AGENTD_SOCKET": "/y/agentd.sock", "XDG_RUNTIME_DIR": "/run/user/7"}),
+        (None, {"AGENTD_SOCKET": "/y/agentd.sock", "XDG_RUNTIME_DIR": "/run/user/7"}),
+        (None, {"XDG_RUNTIME_DIR": "/run/user/7"}),
+        (None, {"STATE_DIRECTORY": "/var/lib/other"}),
+        (None, {"XDG_RUNTIME_DIR": ""}),
+        (None, {}),
+    ],
+)
+def test_the_likely_place_is_the_first_of_the_list(named: str | None, env: dict[str, str]) -> None:
+    listed = socket_places(named, env, Path.home(), uid=os.getuid())
+    assert list(places(named, env)) == [os.fspath(place) for place in listed]
+
+
+def test_names_are_quoted_for_a_url() -> None:
+    assert quote("daily-report_1.x~") == "daily-report_1.x~"
+    assert quote("a/b c?日") == "a%2Fb%20c%3F%E6%97%A5"
+
+
+def test_the_command_that_starts_the_daemon_fits_how_it_was_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["agentctl"])
+    assert start_command() == "agentd"
+    (tmp_path / "agentd").touch(mode=0o700)
+    monkeypatch.setattr(sys, "argv", [f"{tmp_path}/agentctl"])
+    assert start_command() == f"{tmp_path}/agentd"
+    (tmp_path / ".config/systemd/user").mkdir(parents=True)
+    (tmp_path / ".config/systemd/user/agentd.service").write_text("")
+    assert start_command() == "systemctl --user start agentd"

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.cli.render import (
+    RUN_SIGNS,
+    SIGNS,
+    Page,
+    absolute,
+    columns,
+    cut,
+    harmless,
+    relative,
+    size,
+    span,
+    squeeze,
+    toml_like,
+    when,
+    without_asides,
+)
+from daemon.models import Status
+
+CET = timezone(timedelta(hours=1), "CET")
+TODAY = datetime(2026, 11, 20, 9, 0, tzinfo=CET)
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        raise OSError
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    with Terminal() as stream:
+        yield stream
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1, "0 ms"),
+        (0.0123, "12 ms"),
+        (0.9994, "999 ms"),
+        (1, "1.0 s"),
+        (9.94, "9.9 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (60, "1 min"),
+        (3599, "59 min"),
+        (3600, "1 h"),
+        (3900, "1 h 5 min"),
+        (36_000 + 300, "10 h"),
+        (86_400, "1 d"),
+        (40 * 86_400, "40 d"),
+    ],
+)
+def test_lengths_of_time_have_one_or_two_units(seconds: float, text: str) -> None:
+    assert span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        (TODAY, "09:00 CET"),
+        (TODAY + timedelta(hours=5), "14:00 CET"),
+        (TODAY + timedelta(days=3), "Mon 09:00 CET"),
+        (TODAY - timedelta(days=6), "Sat 09:00 CET"),
+        (TODAY + timedelta(days=7), "27 Nov 09:00 CET"),
+        (TODAY + timedelta(days=70), "29 Jan 2027 09:00 CET"),
+    ],
+)
+def test_a_moment_names_its_zone_and_the_day_where_it_is_not_today(at: datetime, text: str) -> None:
+    assert absolute(at, TODAY) == text
+
+
+def test_a_moment_is_told_absolutely_and_relatively() -> None:
+    assert relative(TODAY, TODAY) == "now"
+    assert relative(TODAY + timedelta(minutes=5), TODAY) == "in 5 min"
+    assert relative(TODAY - timedelta(hours=3), TODAY) == "3 h ago"
+    assert when(None, TODAY, never="never") == "never"
+    assert when("2026-11-20T08:00:00.000Z", TODAY + timedelta(hours=3)).endswith(" (3 h ago)")
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1200, "1.2 kB"), (159_744, "160 kB"), (3e12, "3.0 TB")]
+)
+def test_sizes_are_rounded(count: float, text: str) -> None:
+    assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "width"),
+    [("abc", 3), ("日报", 4), ("한글", 4), ("ｆｕｌｌ", 8), ("é", 1), ("e\N{COMBINING ACUTE ACCENT}", 1), ("✓…", 2)],
+)
+def test_wide_and_combining_characters_are_counted_as_a_terminal_shows_them(text: str, width: int) -> None:
+    assert columns(text) == width
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "left"),
+    [
+        ("abcdef", 6, "abcdef"),
+        ("abcdef", 5, "abcd…"),
+        ("日报日报", 8, "日报日报"),
+        ("日报日报", 7, "日报日…"),
+        ("日报日报", 6, "日报…"),
+    ],
+)
+def test_a_cut_never_splits_a_wide_character_or_passes_the_width(text: str, width: int, left: str) -> None:
+    assert cut(text, width) == left
+    assert columns(left) <= width
+
+
+@pytest.mark.parametrize(
+    ("sizes", "room", "left"),
+    [
+        ([[10, 10], [20, 20], [30, 30]], 60, [10, 20, 30]),
+        ([[10, 10], [20, 20], [30, 30]], 50, [10, 20, 20]),
+        ([[10, 10], [20, 20], [30, 30]], 35, [10, 13, 12]),
+        ([[10, 10], [20, 20], [30, 30]], 5, [10, 12, 12]),
+        ([[10, 10], [20, 44], [30, 30]], 60, [10, 20, 30]),
+        ([[40, 12], [20, 20], [30, 30]], 62, [12, 20, 30]),
+    ],
+)
+def test_the_column_with_the_fewest_long_cells_gives_way_first_and_none_vanishes(sizes, room, left):
+    widths = [max(column) for column in sizes]
+    squeeze(widths, room, sizes=sizes, first=2)
+    assert widths == left
+
+
+def test_a_table_in_a_file_is_whole_and_plain() -> None:
+    stream = io.StringIO()
+    Page(stream, {}).table(["", "NAME", "TEXT"], [("failed", "a", "x" * 300), ("ok", "bb", "two\nlines")])
+    first, second, third = stream.getvalue().splitlines()
+    assert first == "   NAME  TEXT"
+    assert second == "x  a     " + "x" * 300  # a StringIO says nothing of UTF-8
+    assert third == "+  bb    two lines"
+
+
+def test_a_table_on_a_terminal_fits_and_wide_cells_line_up(terminal: Terminal) -> None:
+    rows = [("ok", "日报", "长" * 100, "end."), ("ok", "abcd", "short", "end.")]
+    Page(terminal, {"NO_COLOR": "1"}).table(["", "NAME", "TEXT", "LAST"], rows, elastic=2)
+    lines = terminal.getvalue().splitlines()
+    assert {columns(line) for line in lines} == {80}
+    assert {columns(line.partition("end")[0]) for line in lines[1:]} == {76}
+
+
+def test_control_characters_reach_neither_a_terminal_nor_a_file_that_is_shown_on_one_later(terminal: Terminal) -> None:
+    evil = "a\x1b[2Jb\n\tc\x9b"
+    assert Page(terminal, {}).safe(evil) == "a\ufffd[2Jb\n\tc\ufffd"
+    assert Page(io.StringIO(), {}).safe(evil) == "a\ufffd[2Jb\n\tc\ufffd"
+
+
+def test_what_people_write_in_their_own_script_stays_as_it_is() -> None:
+    for text in ("\u3000标题\u3000", "10\xa0000\u202fF", "می\u200cخواهم", "👩\u200d👧 👍🏽 ✔\ufe0f"):
+        assert harmless(text) == text
+    assert harmless("one\r\ntwo") == "one\ntwo"
+    assert harmless("\u202egnp.exe \u2066x\U000e0041") == "\ufffdgnp.exe \ufffdx\ufffd"
+
+
+def test_every_status_has_a_sign_and_no_sign_is_wide() -> None:
+    assert set(RUN_SIGNS) == set(Status)
+    assert {columns(sign) for sign, _ in SIGNS.values()} == {1}
+
+
+def test_a_definition_is_shown_as_dotted_keys() -> None:
+    value = {"enabled": True, "trigger": {"cron": "30 8 * * *", "at": None}, "gather": [{"name": "host"}], "tools": []}
+    assert toml_like(value) == ["enabled = true", 'trigger.cron = "30 8 * * *"', 'gather[0].name = "host"']
+    assert toml_like({"prompt": "one\ntwo\n"}) == ['prompt = """one\ntwo"""']
+
+
+@pytest.mark.parametrize(
+    ("text", "brief"),
+    [
+        ("03:36 UTC (35 min ago)", "03:36 UTC"),
+        ("03:36 UTC (35 min ago) to 04:13 UTC (1 s ago)", "03:36 UTC to 04:13 UTC"),
+        ("skipped: gate (idle = 4h), run X", "skipped: gate, run X"),
+        ("no (end", "no (end"),
+        ("none", "none"),
+        ("(alone)", "(alone)"),
+    ],
+)
+def test_asides_are_left_out_where_the_room_is_short(text, brief):
+    assert without_asides(text) == brief
+
+
+def test_a_narrow_table_leaves_out_asides_before_it_cuts_words():
+    page = Page(Terminal(), {"NO_COLOR": "1"})  # 80 columns
+    row = ("daily-report", "succeeded 03:36 UTC (35 min ago)", "08:30 UTC", "at 08:30 on weekdays, UTC (Berlin)")
+    page.table(["ROUTINE", "LAST", "NEXT", "WHEN"], [row], signs=False)
+    assert page.stream.getvalue().splitlines()[1] == (
+        "daily-report  succeeded 03:36 UTC  08:30 UTC  at 08:30 on weekdays, UTC"
+    )
+
+
+CELLS = st.text(st.sampled_from("ab 磁盘満杯é👩\u200d\u0301\ufe0f(…)") | st.characters(codec="utf-8"), max_size=60)
+
+
+@given(
+    rows=st.lists(st.tuples(st.sampled_from(sorted(SIGNS)), CELLS, CELLS, CELLS, CELLS), max_size=6),
+    width=st.integers(12, 120),
+)
+@settings(deadline=None, derandomize=True)
+def test_no_line_of_a_table_is_wider_than_the_terminal(rows: list[tuple[str, ...]], width: int) -> None:
+    class Narrow(Page):
+        @property
+        def width(self) -> int:
+            return given_width
+
+    given_width = width
+    with Terminal() as stream:
+        page = Narrow(stream, {"NO_COLOR": "1"})
+        page.table(["", "ROUTINE", "WHEN", "LAST", "ABOUT"], rows)
+        # as a terminal breaks lines
+        assert [line for line in stream.getvalue().split("\n") if columns(line) > width] == []
+
+
+def test_where_columns_have_no_room_the_cells_of_a_row_stand_below_each_other(terminal: Terminal) -> None:
+    class Narrow(Page):
+        @property
+        def width(self) -> int:
+            return 20
+
+    page = Narrow(terminal, {"NO_COLOR": "1"})
+    page.table(["", "ROUTINE", "NEXT", "LAST"], [("ok", "daily-report", "08:30 CET (in 5 h)", "磁盘空间已经快要满了")])
+    assert terminal.getvalue().split("\n") == ["✓ daily-report", "  next: 08:30 CET", "  last: 磁盘空间已…", ""]
+
+
+def test_marks_and_joiners_take_no_column() -> None:
+    assert (columns("e\u0301"), columns("❤\ufe0f"), columns("a\u200db"), columns("磁盘")) == (1, 1, 2, 4)

@@ -1,0 +1,64 @@
+"""Moments as people type them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as given_settings
+from hypothesis import strategies as st
+
+from daemon.cli.times import moment
+
+BERLIN = ZoneInfo("Europe/Berlin")
+FRIDAY = datetime(2026, 11, 20, 10, 30, tzinfo=BERLIN)
+
+
+@pytest.mark.parametrize(
+    ("text", "back", "ahead"),
+    [
+        ("09:00", "2026-11-20T09:00+01:00", "2026-11-21T09:00+01:00"),
+        ("18:30", "2026-11-20T18:30+01:00", "2026-11-20T18:30+01:00"),
+        ("9:00:30", "2026-11-20T09:00:30+01:00", "2026-11-21T09:00:30+01:00"),
+        ("today 09:00", "2026-11-20T09:00+01:00", "2026-11-20T09:00+01:00"),
+        ("Yesterday 09:00", "2026-11-19T09:00+01:00", "2026-11-19T09:00+01:00"),
+        ("tomorrow 7:00", "2026-11-21T07:00+01:00", "2026-11-21T07:00+01:00"),
+        ("tomorrow", "2026-11-21T00:00+01:00", "2026-11-21T00:00+01:00"),
+        ("mon 18:30", "2026-11-16T18:30+01:00", "2026-11-23T18:30+01:00"),
+        ("friday 09:00", "2026-11-20T09:00+01:00", "2026-11-27T09:00+01:00"),
+        ("friday 12:00", "2026-11-20T12:00+01:00", "2026-11-20T12:00+01:00"),
+        ("2026-10-01 09:00", "2026-10-01T09:00+02:00", "2026-10-01T09:00+02:00"),
+        ("2026-10-01", "2026-10-01T00:00+02:00", "2026-10-01T00:00+02:00"),
+        ("2026-10-01T09:00Z", "2026-10-01T11:00+02:00", "2026-10-01T11:00+02:00"),
+    ],
+)
+def test_common_forms_are_understood(text: str, back: str, ahead: str) -> None:
+    assert moment(text, FRIDAY) == datetime.fromisoformat(back)
+    assert moment(text, FRIDAY, ahead=True) == datetime.fromisoformat(ahead)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("2h", "12:30"), ("45m", "11:15"), ("90s", "10:31:30")])
+def test_ahead_a_length_of_time_counts_from_now(text: str, expected: str) -> None:
+    found = moment(text, FRIDAY, ahead=True)
+    assert found == datetime.fromisoformat(f"2026-11-20T{expected}").replace(tzinfo=BERLIN)
+    with pytest.raises(ValueError, match="no moment"):
+        moment(text, FRIDAY)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "25:00", "09:00 yesterday", "mon mon", "2026-13-01", "9", "h", "99999999999w"]
+)
+def test_anything_else_is_no_moment(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no moment; write it like|no time of the day|longer than any calendar"):
+        moment(text, FRIDAY, ahead=True)
+
+
+@given_settings(deadline=None, derandomize=True, max_examples=100)
+@given(st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1), timezones=st.just(BERLIN)), st.integers(0, 23))
+def test_a_time_ahead_is_the_next_one(now: datetime, hour: int) -> None:
+    found = moment(f"{hour}:00", now, ahead=True)
+    wall = found.replace(tzinfo=None) - now.replace(tzinfo=None)
+    assert found.hour == hour
+    assert 0 < wall.total_seconds() <= 86_400

@@ -1,0 +1,376 @@
+"""What config.toml may say, and where the keys of the providers come from."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from daemon.definitions.config.config import Config
+from daemon.definitions.config.loading import load_config
+from daemon.definitions.config.tables import KINDS
+from daemon.errors import ConfigError
+from daemon.providers import KINDS as REAL_KINDS
+
+CANARY = "sk-canary-0123456789abcdef"
+CLAUDE = '[providers.claude]\nkind = "claude"\nmodel = "m"\n'
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Any:
+    """Write a config file, mode 0600, and load it."""
+
+    def load(text: str, mode: int = 0o600) -> Config:
+        path = tmp_path / "config.toml"
+        path.write_text(text)
+        path.chmod(mode)
+        return load_config(path)
+
+    return load
+
+
+def lines_of(call: Any, *arguments: Any, **more: Any) -> list[str]:
+    with pytest.raises(ConfigError) as raised:
+        call(*arguments, **more)
+    return [str(fault).partition("config.toml: ")[2] for fault in raised.value.faults]
+
+
+# --- the file
+
+
+def test_an_empty_file_is_a_daemon_that_asks_no_model(load: Any) -> None:
+    config = load("")
+    assert config.provider == "offline"
+    assert config.provider_config("offline").kind == "offline"
+    assert config.provider_names == {"offline"}
+    assert config.secret("offline", {}) is None
+
+
+def test_paths_are_relative_to_the_file_and_not_to_where_we_stand(load: Any, tmp_path: Path) -> None:
+    config = load('routines = "r"\npolicy = "/etc/p.toml"\nworkspace = "w"')
+    assert config.routines_path == tmp_path / "r"
+    assert config.policy_path == Path("/etc/p.toml")
+    assert config.workspace_path(Path("/state")) == tmp_path / "w"
+    assert load("").workspace_path(Path("/state")) == Path("/state/workspace")
+    assert load('workspace = "~/w"').workspace_path(Path("/state")) == Path.home() / "w"
+
+
+def test_every_table_is_read(load: Any) -> None:
+    config = load(
+        'provider = "claude"\ntimezone = "Asia/Shanghai"\n[agent]\nlanguage = "zh"\nname = "Ada"\n'
+        '[daemon]\ngrace = "5s"\nmax_concurrent = 9\n[log]\nlevel = "debug"\nmax_mb = 1\nkeep = 2\n'
+        + CLAUDE
+        + 'timeout = "90s"\ntemperature = 0.3\n[providers.claude.capabilities]\ntools = false\n'
+        + '[providers.test]\nkind = "scripted"\nreplies = ["a", { content = "b" }]\n'
+    )
+    assert config.agent.language == "zh"
+    assert config.daemon.grace == timedelta(seconds=5)
+    assert config.log.keep == 2
+    assert config.provider_config("claude").timeout == timedelta(seconds=90)
+    assert config.provider_config("claude").capabilities == {"tools": False}
+    assert config.provider_config("test").replies == ("a", {"content": "b"})
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            'provider = "cluade"\n' + CLAUDE,
+            'provider: no such provider in [providers] (found "cluade"); did you mean "claude"?',
+        ),
+        (
+            '[providers.a]\nkind = "claude"',
+            "providers.a.model: is missing; kind claude needs the name of a model",
+        ),
+        (
+            '[providers.a]\nkind = "open_source"\nmodel = "m"',
+            (
+                "providers.a.base_url: is missing; kind open_source needs the server's address; "
+                'Ollama: base_url = "http://127.0.0.1:11434/v1"'
+            ),
+        ),
+        (
+            '[providers.a]\nkind = "opensource"\nmodel = "m"',
+            (
+                'providers.a.kind: expected "openai", "claude", "minimax", "open_source", "offline" or "scripted" '
+                '(found "opensource"); did you mean "open_source"?'
+            ),
+        ),
+        ("[providers.a]", "providers.a.kind: is missing"),
+        ("[providers]\na = 1", "providers.a: expected a table of keys and values (found 1)"),
+        (
+            '[providers."A b"]\nkind = "offline"',
+            'providers."A b": a provider\'s name is made of a-z, 0-9, - and _ (found "A b")',
+        ),
+        (
+            '[providers.a]\nkind = "offline"\nregion = "cn"',
+            'providers.a.region: only kind minimax takes it (found "cn")',
+        ),
+        (
+            '[providers.a]\nkind = "open_source"\nmodel = "m"\nbase_url = "localhost:11434"',
+            'providers.a.base_url: expected an address, like "http://127.0.0.1:11434/v1" (found "localhost:11434")',
+        ),
+        (CLAUDE + "temperature = 3", "providers.claude.temperature: must be at most 2.0 (found 3)"),
+        (CLAUDE + 'api_key = ""', 'providers.claude.api_key: must not be empty (found "")'),
+        (
+            CLAUDE + 'max_tokens = "many"',
+            'providers.claude.max_tokens: expected a whole number, like 10 (found "many")',
+        ),
+        (
+            'timezone = "Europe/Belin"',
+            'timezone: unknown time zone (found "Europe/Belin"); did you mean "Europe/Berlin"?',
+        ),
+        ('[log]\nlevel = "warn"', None),
+        ("[daemon]\nmax_concurrent = 0", "daemon.max_concurrent: must be at least 1 (found 0)"),
+        ("[listen]\nport = 80", None),
+        ('user_name = "x"', 'user_name: unknown key (found "x"); it belongs in [agent]'),
+    ],
+)
+def test_a_slip_in_the_config_is_answered_with_the_way_out(load: Any, text: str, line: str | None) -> None:
+    (found,) = lines_of(load, text)
+    assert found == line if line else found
+
+
+def test_all_faults_of_the_config_come_together(load: Any) -> None:
+    lines = lines_of(load, 'provider = "x"\ntimezon = "UTC"\n[log]\nlevel = 3\n[providers.a]\nkind = "claude"')
+    assert [line.partition(":")[0] for line in lines] == ["log.level", "timezon", "provider", "providers.a.model"]
+
+
+def test_a_provider_with_a_broken_table_still_has_its_name(load: Any) -> None:
+    (line,) = lines_of(load, 'provider = "a"\n[providers.a]\nkind = "claude"\nmodel = 3')
+    assert line.startswith("providers.a.model: expected text")
+
+
+def test_a_kind_of_the_config_is_a_kind_of_provider() -> None:
+    assert set(KINDS) == set(REAL_KINDS)
+
+
+# --- keys
+
+
+def test_a_key_is_looked_for_where_it_is_safest_first(load: Any, tmp_path: Path) -> None:
+    credentials = tmp_path / "credentials"
+    credentials.mkdir()
+    (credentials / "claude").write_text(CANARY + "-credential\n")
+    file = tmp_path / "claude.key"
+    file.write_text(CANARY + "-file\n")
+    file.chmod(0o600)
+    config = load(CLAUDE + f'api_key_file = "claude.key"\napi_key_env = "MY_KEY"\napi_key = "{CANARY}-inline"')
+    env = {"CREDENTIALS_DIRECTORY": str(credentials), "MY_KEY": CANARY + "-env"}
+
+    def found() -> str:
+        return str(config.secret("claude", env).get_secret_value()).removeprefix(CANARY)
+
+    assert found() == "-credential"
+    (credentials / "claude").unlink()
+    assert found() == "-file"
+    config = load(CLAUDE + f'api_key_env = "MY_KEY"\napi_key = "{CANARY}-inline"')
+    assert found() == "-env"
+    env.clear()
+    assert found() == "-inline"
+
+
+def test_a_missing_key_is_one_fault_that_says_where_to_put_it(load: Any) -> None:
+    config = load(CLAUDE)
+    (line,) = lines_of(config.secret, "claude", {})
+    assert line == (
+        'providers.claude: has no API key; add api_key_file = "…" (a file of yours with mode 0600), '
+        'or api_key_env = "ANTHROPIC_API_KEY", or with systemd LoadCredential=claude:…'
+    )
+
+
+def test_a_key_in_the_environment_is_told_but_never_used_unasked(load: Any) -> None:
+    (line,) = lines_of(load(CLAUDE).secret, "claude", {"ANTHROPIC_API_KEY": CANARY})
+    assert 'api_key_env = "ANTHROPIC_API_KEY" (it is set)' in line
+    assert "canary" not in line
+
+
+@pytest.mark.parametrize("kind", ["openai", "claude", "minimax"])
+def test_a_vendor_needs_a_key_and_a_server_of_ones_own_may_not(load: Any, kind: str) -> None:
+    text = f'[providers.a]\nkind = "{kind}"\nmodel = "m"\n'
+    assert len(lines_of(load(text).secret, "a", {})) == 1
+    assert load(text + 'base_url = "http://127.0.0.1:1"').secret("a", {}) is None
+
+
+def test_a_variable_that_is_not_set_is_named(load: Any) -> None:
+    (line,) = lines_of(load(CLAUDE + 'api_key_env = "MY_KEY"').secret, "claude", {})
+    assert line == (
+        "providers.claude.api_key_env: the environment variable MY_KEY is not set; export it where agentd starts"
+    )
+
+
+def test_a_key_pasted_as_the_name_of_a_variable_or_file_is_not_repeated(load: Any) -> None:
+    for key in ("api_key_env", "api_key_file"):
+        assert "canary" not in "".join(lines_of(load(CLAUDE + f'{key} = "{CANARY}"').secret, "claude", {}))
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o620])
+def test_a_key_that_others_could_read_or_plant_is_refused(load: Any, tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "key"
+    file.write_text(CANARY)
+    file.chmod(mode)
+    (line,) = lines_of(load(CLAUDE + 'api_key_file = "key"').secret, "claude", {})
+    assert f"others may read or write the key (mode {mode:04o})" in line
+    assert "chmod 600" in line
+
+
+def test_a_config_that_holds_a_key_must_be_the_owners_alone(load: Any) -> None:
+    assert "chmod 600" in lines_of(load, CLAUDE + f'api_key = "{CANARY}"', mode=0o644)[0]
+    assert load("", mode=0o644)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away: sudo pytest -m root")
+def test_a_key_file_of_another_user_is_refused(load: Any, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(CANARY)
+    file.chmod(0o600)
+    os.chown(file, 65534, 65534)
+    (line,) = lines_of(load(CLAUDE + 'api_key_file = "key"').secret, "claude", {})
+    assert "belongs to another user (uid 65534)" in line
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "the file holds no key"),
+        (b"a\nb\n", "the file holds more than one line"),
+        (b"\xff\xfe", "not UTF-8 text"),
+    ],
+)
+def test_a_key_file_that_holds_no_key_is_told(load: Any, tmp_path: Path, content: bytes, problem: str) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(content)
+    file.chmod(0o600)
+    (line,) = lines_of(load(CLAUDE + 'api_key_file = "key"').secret, "claude", {})
+    assert problem in line
+
+
+def test_a_key_file_that_is_not_there_is_told(load: Any) -> None:
+    (line,) = lines_of(load(CLAUDE + 'api_key_file = "./key"').secret, "claude", {})
+    assert "no such file" in line
+
+
+@pytest.mark.parametrize("secret", ["whsec_" + "a" * 40, "A" * 32 + "\n", "/+" * 30])
+def test_the_secret_of_webhooks_is_read_from_its_file(load: Any, tmp_path: Path, secret: str) -> None:
+    (tmp_path / "hooks.secret").write_text(secret)
+    (tmp_path / "hooks.secret").chmod(0o600)
+    found = load('[hooks]\nsecret_file = "hooks.secret"').hooks_secret()
+    assert found.get_secret_value() == secret.strip()
+    assert load("").hooks_secret() is None
+
+
+@pytest.mark.parametrize("secret", ["whsec_c2hvcnQ=", "not base64, but a sentence that is long enough", "", "ü" * 40])
+def test_a_secret_that_signs_nothing_is_refused_with_a_way_to_make_one(load: Any, tmp_path: Path, secret: str) -> None:
+    (tmp_path / "hooks.secret").write_text(secret)
+    (tmp_path / "hooks.secret").chmod(0o600)
+    (line,) = lines_of(load('[hooks]\nsecret_file = "hooks.secret"').hooks_secret)
+    assert line.startswith("hooks.secret_file: ")
+    assert not secret or secret not in line
+
+
+def test_a_secret_that_others_could_read_is_refused(load: Any, tmp_path: Path) -> None:
+    (tmp_path / "hooks.secret").write_text("whsec_" + "a" * 40)
+    (tmp_path / "hooks.secret").chmod(0o644)
+    (line,) = lines_of(load('[hooks]\nsecret_file = "hooks.secret"').hooks_secret)
+    assert "chmod 600" in line
+
+
+def test_a_key_cannot_be_printed(load: Any) -> None:
+    config = load(CLAUDE + f'api_key = "{CANARY}"')
+    for text in (repr(config), str(config), config.model_dump_json(), repr(config.secret("claude", {}))):
+        assert "canary" not in text
+
+
+def test_an_embedder_that_lacks_something_is_told_what(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text('[memory]\nembedder = "openai_compatible"\nmodel = "m"\n')
+    with pytest.raises(ConfigError, match=r"memory.base_url: is missing; embedder openai_compatible needs it"):
+        load_config(path)
+    path.write_text('[memory]\nembedder = "onnx"\n')
+    with pytest.raises(ConfigError, match=r"memory.model_file: is missing; embedder onnx needs it"):
+        load_config(path)
+
+
+def test_the_embedders_key_is_looked_for_like_a_providers(tmp_path):
+    path = tmp_path / "config.toml"
+    text = '[memory]\nembedder = "openai_compatible"\nmodel = "m"\nbase_url = "http://127.0.0.1:1/v1"\n'
+    path.write_text(text)
+    assert load_config(path).memory_secret({}) is None
+    path.write_text(text + 'api_key_env = "EMBED_KEY"\n')
+    with pytest.raises(ConfigError, match=r"config.toml: memory.api_key_env: the environment variable EMBED_KEY"):
+        load_config(path).memory_secret({})
+    secret = load_config(path).memory_secret({"EMBED_KEY": "abc"})
+    assert secret is not None and secret.get_secret_value() == "abc"
+    path.write_text(text + 'api_key = "abc"\n')
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match=r"memory.api_key: others may read or write the key"):
+        load_config(path)
+
+
+WEBHOOK = '[targets.ops]\nkind = "webhook"\nurl = "https://example.org/hook"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[targets.mail]\nkind = "fax"', "targets.mail.kind:"),
+        ('[targets."Big Mail"]\nkind = "log"', "a target's name is made of"),
+        ('[targets.file]\nkind = "file"', "is there without being declared"),
+        ('[targets.x]\nkind = "log"\nlimit = 5000', "targets.x.limit: only kind webhook takes it"),
+        ('[targets.x]\nkind = "webhook"\nurl = "ftp://x"', "targets.x.url: expected an address"),
+        (f'{WEBHOOK}url_env = "X"', "exclude one another"),
+    ],
+)
+def test_a_slip_in_a_target_is_told_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    file.chmod(0o600)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        load_config(file)
+
+
+def test_the_address_of_a_target_comes_from_a_credential_a_file_or_a_variable(tmp_path: Path) -> None:
+    file, key, folder = tmp_path / "config.toml", tmp_path / "mail.url", tmp_path / "credentials"
+    file.write_text(
+        '[targets.mail]\nkind = "apprise"\nurl_file = "mail.url"\n[targets.b]\nkind = "apprise"\nurl_env = "B"'
+    )
+    key.write_text("mailto://a:b@example.org\n")
+    key.chmod(0o600)
+    config = load_config(file)
+    url = config.target_url("mail", {})
+    assert url is not None and url.get_secret_value() == "mailto://a:b@example.org"
+    folder.mkdir()
+    (folder / "mail").write_text("mailto://other@example.org")
+    url = config.target_url("mail", {"CREDENTIALS_DIRECTORY": str(folder)})
+    assert url is not None and url.get_secret_value() == "mailto://other@example.org"
+    assert config.target_url("b", {"B": "json://host"}) == SecretStr("json://host")
+    with pytest.raises(ConfigError, match=r"targets\.b\.url_env: the environment variable it names is not set"):
+        config.target_url("b", {})
+    key.chmod(0o644)
+    with pytest.raises(ConfigError, match="others may read or write the key"):
+        config.target_url("mail", {})
+
+
+def test_an_address_that_is_a_secret_stands_in_no_file_that_others_read(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[targets.mail]\nkind = "apprise"\nurl = "mailto://a:b@example.org"\n')
+    file.chmod(0o644)
+    with pytest.raises(ConfigError, match=r"targets\.mail\.url: others may read or write"):
+        load_config(file)
+    file.chmod(0o600)
+    assert "a:b" not in repr(load_config(file))
+
+
+def test_a_signing_secret_is_one_of_standard_webhooks(tmp_path: Path) -> None:
+    file, secret = tmp_path / "config.toml", tmp_path / "ops.secret"
+    file.write_text(f'{WEBHOOK}secret_file = "ops.secret"')
+    secret.write_text("hunter2")
+    secret.chmod(0o600)
+    with pytest.raises(ConfigError, match="holds no secret of 24 bytes or more"):
+        load_config(file).target_secret("ops", {})

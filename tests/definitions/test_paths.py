@@ -1,0 +1,120 @@
+"""Where config, state and socket lie: the daemon and its client must come to the same answer."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from daemon.definitions.paths import config_places, find_config, find_socket, find_state, socket_in, socket_places
+
+HOME = Path("/home/ada")
+UID = 1000
+
+
+def test_a_named_config_wins_even_if_it_is_missing_so_that_its_absence_is_told(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").touch()
+    named = tmp_path / "other.toml"
+    assert find_config(named, {"AGENTD_CONFIG": "/x"}, tmp_path, HOME) == named
+    assert find_config(None, {"AGENTD_CONFIG": "/x"}, tmp_path, HOME) == Path("/x")
+
+
+def test_the_config_here_comes_before_that_of_the_home_folder(tmp_path: Path) -> None:
+    home, here = tmp_path / "home", tmp_path / "here"
+    for folder in (home / ".config/agentd", here):
+        folder.mkdir(parents=True)
+    assert find_config(None, {}, here, home) in (None, Path("/etc/agentd/config.toml"))
+    (home / ".config/agentd/config.toml").touch()
+    assert find_config(None, {}, here, home) == home / ".config/agentd/config.toml"
+    (here / "config.toml").touch()
+    assert find_config(None, {}, here, home) == here / "config.toml"
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away: sudo pytest -m root")
+def test_a_config_here_that_belongs_to_another_user_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").touch()
+    os.chown(tmp_path / "config.toml", 65534, 65534)
+    assert find_config(None, {}, tmp_path, HOME) in (None, Path("/etc/agentd/config.toml"))
+
+
+def test_every_place_of_a_config_can_be_named() -> None:
+    assert [str(place) for place in config_places({}, Path("/w"), HOME)] == [
+        "/w/config.toml",
+        "/home/ada/.config/agentd/config.toml",
+        "/etc/agentd/config.toml",
+    ]
+    assert config_places({"AGENTD_CONFIG": "/x"}, Path("/w"), HOME) == [Path("/x")]
+
+
+def test_state_is_where_systemd_says_else_in_the_home_folder_else_roots() -> None:
+    assert find_state({"STATE_DIRECTORY": "/var/lib/a:/var/lib/b"}, HOME, uid=UID) == Path("/var/lib/a")
+    assert find_state({}, HOME, uid=UID) == HOME / ".local/state/agentd"
+    assert find_state({}, Path("/root"), uid=0) == Path("/var/lib/agentd")
+
+
+def test_the_socket_is_in_the_runtime_folder_else_in_the_state_folder() -> None:
+    env = {"RUNTIME_DIRECTORY": "/run/agentd", "XDG_RUNTIME_DIR": "/run/user/1000"}
+    assert find_socket(HOME, env, uid=UID) == Path("/run/agentd/agentd.sock")
+    assert find_socket(HOME, {"XDG_RUNTIME_DIR": "/run/user/1000"}, uid=UID) == Path("/run/user/1000/agentd.sock")
+    assert find_socket(HOME, {}, uid=UID) == HOME / "agentd.sock"
+
+
+@pytest.mark.parametrize("length", [10, 86, 87, 88, 89, 300])
+def test_a_socket_path_is_never_too_long_to_bind(length: int) -> None:
+    state = Path("/" + "s" * length)
+    place = socket_in(state, uid=UID)
+    assert len(os.fsencode(place)) <= 100
+    assert (place == state / "agentd.sock") is (len(str(state / "agentd.sock")) <= 100)
+    assert place != socket_in(Path(f"{state}x"), uid=UID)
+
+
+def test_the_length_of_a_path_is_counted_in_bytes() -> None:
+    assert socket_in(Path("/" + "日" * 40), uid=UID).parent == Path("/tmp/agentd-1000")
+
+
+@pytest.mark.parametrize(
+    "env",
+    [{}, {"XDG_RUNTIME_DIR": "/run/user/1000"}, {"XDG_RUNTIME_DIR": "/run/" + "x" * 200}, {"HOME": "/elsewhere"}],
+)
+@pytest.mark.parametrize("home", [HOME, Path("/home/" + "x" * 200)])
+def test_wherever_the_daemon_listens_the_client_looks(env: dict[str, str], home: Path) -> None:
+    state = find_state(env, home, uid=UID)
+    assert find_socket(state, env, uid=UID) in socket_places(None, env, home, uid=UID)
+
+
+def test_the_client_finds_a_daemon_of_the_user_session_and_of_the_system_without_its_variables() -> None:
+    places = [str(place) for place in socket_places(None, {}, HOME, uid=UID)]
+    assert places == [
+        "/run/user/1000/agentd.sock",
+        "/home/ada/.local/state/agentd/agentd.sock",
+        "/run/agentd/agentd.sock",
+    ]
+
+
+def test_a_named_socket_is_the_only_place() -> None:
+    assert socket_places("/a", {"AGENTD_SOCKET": "/b"}, HOME, uid=UID) == [Path("/a")]
+    assert socket_places(None, {"AGENTD_SOCKET": "/b"}, HOME, uid=UID) == [Path("/b")]
+
+
+def test_the_longest_path_that_is_kept_can_be_bound(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    while len(str(folder / "agentd.sock")) < 100:
+        folder = folder.with_name(folder.name + "s")
+    folder.mkdir()
+    place = socket_in(folder, uid=UID)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place))
+
+
+def test_asking_for_a_place_loads_little_more_than_pathlib() -> None:
+    code = (
+        "import sys, daemon.definitions.paths; "
+        "print(*(m for m in sys.modules if m.split('.')[0] in ('pydantic', 'asyncio')))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert out.stdout.strip() == ""

@@ -1,0 +1,638 @@
+"""What a routine file may say, what must hold between its keys, and what an edit brings."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.definitions.config.config import Config
+from daemon.definitions.config.tables import CHANNELS
+from daemon.definitions.routines.folder import Loaded, compared, diff, load_folder, load_routine
+from daemon.definitions.routines.routine import Definition, Deliver, Routine, Trigger
+from daemon.definitions.routines.rules import against
+from daemon.definitions.schedule import Schedule
+from daemon.delivery.targets import KINDS as TARGETS
+from daemon.errors import ConfigError, Fault
+from daemon.models import Status
+
+MORNING = """
+[trigger]
+cron = "30 8 * * 1-5"
+timezone = "Europe/Berlin"
+[run]
+prompt = "Write the morning report."
+"""
+EVERYTHING = """
+description = "All of it"
+enabled = false
+first_run = true
+
+[trigger]
+cron = "30 8 * * 1-5"
+on_start = true
+timezone = "Europe/Berlin"
+catch_up = "6h"
+spread = "5m"
+active_hours = "22:00-06:00"
+active_days = "mon-fri"
+
+[run]
+mode = "agent"
+prompt = "Look after this machine."
+provider = "claude"
+model = "some-model"
+fallback = ["local", "offline"]
+memory = "recall+store"
+timeout = "1h30m"
+overlap = "queue_one"
+silent_token = "NOTHING"
+tools = ["shell", "time__*"]
+required_tools = ["shell"]
+max_iterations = 5
+max_tool_calls = 7
+temperature = 0.5
+max_tokens = 1000
+
+[run.retry]
+attempts = 2
+backoff = "10s"
+max = "1m"
+
+[run.budget]
+tokens = 50_000
+
+[run.sections]
+Zebra = "comes first"
+Audience = "One busy person."
+
+[[gather]]
+name = "host"
+tool = "sysinfo"
+args = { parts = ["load"], since = 2026-01-01T00:00:00Z, depth = 1.5 }
+required = false
+
+[gate]
+changed = ["host.disks"]
+idle = "4h"
+max_per_day = 2
+
+[[deliver]]
+to = "file"
+path = "reports/{routine}/{slot:%Y-%m-%d}-{run}.md"
+
+[[deliver]]
+to = "log"
+on = ["failed"]
+"""
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Any:
+    """Write a routine file and load it."""
+
+    def load(text: str, name: str = "morning", rules: Any = ()) -> Routine:
+        path = tmp_path / f"{name}.toml"
+        path.write_text(text)
+        return load_routine(path, rules=rules)
+
+    return load
+
+
+def lines_of(load: Any, text: str, name: str = "morning") -> list[str]:
+    with pytest.raises(ConfigError) as raised:
+        load(text, name)
+    return [str(fault).partition(".toml: ")[2] for fault in raised.value.faults]
+
+
+# --- one file
+
+
+def test_a_routine_is_named_by_its_file(load: Any, tmp_path: Path) -> None:
+    routine = load(MORNING)
+    assert routine.name == "morning"
+    assert routine.path == tmp_path / "morning.toml"
+    assert routine.trigger.timezone == "Europe/Berlin"
+    assert routine.run.max_iterations == 10
+    assert routine.enabled
+    assert not routine.first_run
+
+
+def test_every_key_of_a_routine_is_read(load: Any) -> None:
+    routine = load(EVERYTHING)
+    assert routine.trigger.catch_up == timedelta(hours=6)
+    assert routine.run.timeout == timedelta(minutes=90)
+    assert routine.run.fallback == ("local", "offline")
+    assert list(routine.run.sections) == ["Zebra", "Audience"]
+    assert routine.gather[0].args == {"parts": ["load"], "since": "2026-01-01T00:00:00+00:00", "depth": 1.5}
+    assert routine.deliver[1].on == ("failed",)
+    assert routine.gate.idle == timedelta(hours=4)
+
+
+def test_a_run_gets_back_exactly_the_definition_it_started_with(load: Any) -> None:
+    routine = load(EVERYTHING)
+    restored = Routine.restore(routine.dump())
+    assert restored == routine.model_copy(update={"path": None})
+    assert list(restored.run.sections) == ["Zebra", "Audience"]
+    assert restored.dump() == routine.dump()
+    assert restored.schedule_key == routine.schedule_key
+
+
+def test_what_a_run_remembers_names_no_folder_of_this_machine_and_every_default(load: Any, tmp_path: Path) -> None:
+    text = load(MORNING).dump()
+    assert str(tmp_path) not in text
+    assert json.loads(text)["run"]["max_tool_calls"] == 40
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "moves"),
+    [
+        ('prompt = "Write', 'prompt = "Do write', False),
+        ("\n[run]", "# a comment\n\n[run]", False),
+        ("30 8 * * 1-5", "31 8 * * 1-5", True),
+        ("Europe/Berlin", "Europe/Paris", True),
+        ("\n[trigger]", "\nenabled = false\n[trigger]", True),
+        ("\n[trigger]", '\ndescription = "x"\n[trigger]', False),
+        ("[run]", 'catch_up = "none"\n[run]', True),
+    ],
+)
+def test_only_an_edit_of_trigger_zone_or_enabling_changes_the_schedule_key(
+    load: Any, before: str, after: str, moves: bool
+) -> None:
+    old, new = load(MORNING), load(MORNING.replace(before, after))
+    assert (old.schedule_key != new.schedule_key) is moves
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", "run.prompt: is missing, and nothing is gathered; say what to do"),
+        (
+            '[trigger]\ncron = "0 8 * * *"\nevery = "1h"\n[run]\nprompt = "x"',
+            "trigger: cron and every exclude one another; keep one, or make two routines",
+        ),
+        (
+            '[trigger]\ntimezone = "Europe/Berlin"\n[run]\nprompt = "x"',
+            (
+                "trigger: nothing here starts the routine; "
+                "add cron, every, at, watch, webhook, after or on_start; without [trigger] it runs by hand only"
+            ),
+        ),
+        (
+            '[trigger]\ncron = "61 8 * * *"\n[run]\nprompt = "x"',
+            (
+                "trigger.cron: minute '61': 61 is not within 0-59 (found \"61 8 * * *\"); "
+                "a minute is 0-59; *, a-b, */n and lists with commas"
+            ),
+        ),
+        (
+            '[trigger]\nevery = "0s"\n[run]\nprompt = "x"',
+            'trigger.every: must be at least "1s" (found "0s")',
+        ),
+        (
+            '[trigger]\non_start = true\ntimezone = "Berlin"\n[run]\nprompt = "x"',
+            'trigger.timezone: unknown time zone (found "Berlin"); did you mean "Europe/Berlin"?',
+        ),
+        (
+            '[trigger]\non_start = true\ntimezone = "Europe/Berln"\n[run]\nprompt = "x"',
+            'trigger.timezone: unknown time zone (found "Europe/Berln"); did you mean "Europe/Berlin"?',
+        ),
+        (
+            '[trigger]\non_start = true\ntimezone = "../etc/passwd"\n[run]\nprompt = "x"',
+            'trigger.timezone: unknown time zone (found "../etc/passwd"); zones look like "Europe/Berlin"',
+        ),
+        (
+            '[trigger]\non_start = true\nactive_hours = "8-22"\n[run]\nprompt = "x"',
+            'trigger.active_hours: expected hours like "08:00-22:00" (found "8-22"); over midnight: "22:00-06:00"',
+        ),
+        (
+            '[trigger]\non_start = true\nactive_hours = "08:00-24:30"\n[run]\nprompt = "x"',
+            (
+                'trigger.active_hours: expected hours like "08:00-22:00" (found "08:00-24:30"); '
+                'over midnight: "22:00-06:00"'
+            ),
+        ),
+        (
+            '[trigger]\non_start = true\nactive_hours = "08:00-08:00"\n[run]\nprompt = "x"',
+            (
+                'trigger.active_hours: begins and ends at the same time (found "08:00-08:00"); '
+                'the whole day is "00:00-24:00"'
+            ),
+        ),
+        (
+            "[trigger]\nat = 2026-12-01T09:00:00\n[run]\nprompt = 'x'",
+            "trigger.at: needs its offset from UTC, like 2026-12-01T09:00:00+01:00 (found 2026-12-01T09:00:00)",
+        ),
+        (
+            '[trigger]\non_start = true\ncatch_up = "onc"\n[run]\nprompt = "x"',
+            'trigger.catch_up: expected "once", "none" or a duration such as "6h" (found "onc")',
+        ),
+        (
+            '[run]\nprompt = "x"\ntools = ["shell"]',
+            (
+                'run.tools: this mode asks the model once, without tools (found ["shell"]); '
+                'set mode = "agent", or collect with [[gather]]'
+            ),
+        ),
+        (
+            '[run]\nprompt = "x"\nmode = "agent"\ntools = ["shell"]\nrequired_tools = ["shel"]',
+            'run.required_tools: is not among tools (found "shel"); did you mean "shell"?',
+        ),
+        (
+            '[run]\nprompt = "x"\nrequired_tools = ["shell"]',
+            'run.required_tools: this mode offers no tools (found ["shell"]); set mode = "agent"',
+        ),
+        (
+            '[run]\nmode = "agent"\n[[gather]]\nname = "a"\ntool = "b"',
+            "run.prompt: is missing; an agent needs its task",
+        ),
+        (
+            '[[gather]]\nname = "a"\ntool = "x"\n[[gather]]\nname = "a"\ntool = "y"',
+            'gather[1].name: an earlier [[gather]] has this name (found "a")',
+        ),
+        (
+            '[[gather]]\nname = "host"\ntool = "x"\n[gate]\nchanged = ["hots.disks"]',
+            'gate.changed[0]: no [[gather]] has this name (found "hots.disks"); did you mean "host"?',
+        ),
+        (
+            '[run]\nprompt = "x"\n[gate]\nchanged = ["host"]',
+            'gate.changed[0]: no [[gather]] has this name (found "host"); add the [[gather]] it compares',
+        ),
+        (
+            '[run]\nprompt = "x"\n[[deliver]]\nto = "log"\npath = "x.md"',
+            'deliver[0].path: "log" takes no path (found "x.md")',
+        ),
+        (
+            '[run]\nprompt = "x"\n[[deliver]]\nto = "file"',
+            'deliver[0].path: is missing; like path = "reports/{routine}/{slot:%Y-%m-%d}.md"',
+        ),
+        (
+            '[run]\nprompt = "x"\n[gate]\ncommand = [" ", "-s"]',
+            'gate.command[0]: names no program (found " "); like command = ["test", "-s", "inbox/todo"]',
+        ),
+        (
+            '[run]\nprompt = "x"\n[gate]\nmoments = 2\n[[deliver]]\nto = "log"',
+            (
+                "gate.moments: are drawn from the slots of a schedule, and there is none;"
+                ' add cron or every to [trigger], such as every = "30m"'
+            ),
+        ),
+        (
+            '[trigger]\nevery = "30m"\n[run]\nprompt = "x"\n[gate]\nmoments = 2',
+            "gate.moments: count what was delivered, and nothing is; add a [[deliver]]",
+        ),
+        (
+            '[trigger]\nwatch = ["inbox/*.csv"]\nwebhook = true\n[run]\nprompt = "x"',
+            "trigger: watch and webhook exclude one another; keep one, or make two routines",
+        ),
+        (
+            '[trigger]\nwatch = "inbox/*.csv"\n[run]\nprompt = "x"',
+            'trigger.watch: expected a list, like ["a", "b"] (found "inbox/*.csv"); write ["inbox/*.csv"]',
+        ),
+        (
+            '[trigger]\nwatch = ["a", "/etc/*"]\n[run]\nprompt = "x"',
+            (
+                'trigger.watch[1]: leaves the workspace (found "/etc/*"); '
+                'files are watched beneath it: give a relative path, like "inbox/*"'
+            ),
+        ),
+        (
+            '[trigger]\nwatch = ["inbox/../../x"]\n[run]\nprompt = "x"',
+            'trigger.watch[0]: leaves the workspace (found "inbox/../../x"); leave out the ..',
+        ),
+        (
+            '[trigger]\nwatch = ["inbox/"]\n[run]\nprompt = "x"',
+            'trigger.watch[0]: names a folder (found "inbox/"); add what to look for in it, like "inbox/*"',
+        ),
+        (
+            '[trigger]\nwatch = ["a"]\nsettle = "0s"\n[run]\nprompt = "x"',
+            'trigger.settle: must be at least "0.1s" (found "0s")',
+        ),
+        (
+            '[trigger]\nwebhook = true\nsettle = "2s"\n[run]\nprompt = "x"',
+            'trigger.settle: belongs to watch, which is not there; like watch = ["inbox/*.csv"]',
+        ),
+        (
+            '[trigger]\nevery = "1h"\non = "failed"\n[run]\nprompt = "x"',
+            'trigger.on: belongs to after, which is not there; like after = ["backup"]',
+        ),
+        (
+            '[trigger]\nwebhook = true\ncatch_up = "1h"\n[run]\nprompt = "x"',
+            "trigger.catch_up: is for cron, every and at: an event has no other moment; take it out",
+        ),
+        (
+            '[trigger]\nwatch = ["inbox/*"]\n[[gather]]\nname = "a"\ntool = "shell"\nargs = { command = "cat {path}" }',
+            (
+                'gather[0].args.command: {path} must stand alone (found "cat {path}"); '
+                'write command = "{path}", with a tool that takes a path, such as file_read'
+            ),
+        ),
+        (
+            '[[gather]]\nname = "a"\ntool = "file_read"\nargs = { path = "{path}" }',
+            (
+                'gather[0].args.path: without watch no file lands (found "{path}"); '
+                'add watch to [trigger], like watch = ["inbox/*.csv"]'
+            ),
+        ),
+        (
+            '[trigger]\nwatch = ["*/*.md"]\n[run]\nprompt="x"\n[[deliver]]\nto="file"\npath="reports/{routine}.md"',
+            (
+                'deliver[0].path: is watched: each report would start the next run (found "reports/{routine}.md"); '
+                "write it to another folder"
+            ),
+        ),
+        # keys of later issues are unknown keys until they work
+        ('[run]\nprompt = "x"\nskill = ["a"]', None),
+        ('[run]\nprompt = "x"\n[run.budget]\nusd_per_week = 0.2', None),
+        ('name = "other"\n[run]\nprompt = "x"', None),
+        ('path = "other"\n[run]\nprompt = "x"', None),
+    ],
+)
+def test_a_slip_in_a_routine_is_answered_with_the_way_out(load: Any, text: str, line: str | None) -> None:
+    found = lines_of(load, text)
+    assert len(found) == 1
+    assert found[0] == line if line else ": unknown key (found " in found[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("a/{day}.md", "unknown field {day}"),
+        ("a/{slot:yesterday}.md", "unknown field {slot:yesterday}"),
+        ("a/{routine:%Y}.md", "unknown field {routine:%Y}"),
+        ("a/{routine.md", "a { or } stands alone"),
+        ("/etc/motd", "leaves the workspace"),
+        ("~/x.md", "leaves the workspace"),
+        ("a/../../x.md", "leaves the workspace"),
+        ("reports/", "names a folder"),
+    ],
+)
+def test_a_path_that_cannot_be_written_is_told_at_load(load: Any, path: str, problem: str) -> None:
+    (line,) = lines_of(load, f'[run]\nprompt = "x"\n[[deliver]]\nto = "file"\npath = "{path}"')
+    assert line.startswith(f"deliver[0].path: {problem}")
+
+
+def test_all_faults_of_a_routine_come_together_those_between_keys_too(load: Any) -> None:
+    keys = [
+        line.partition(":")[0]
+        for line in lines_of(
+            load,
+            'enbled = true\n[trigger]\ncron = "x"\nat = 2026-01-01T00:00:00Z\n[run]\ntools = ["a"]\ntimeout = 5\n'
+            '[[gather]]\nname = "a"\n[[gather]]\nname = "a"\ntool = "x"\n[[deliver]]\nto = "file"\non = ["never"]',
+        )
+    ]
+    assert keys == [
+        *("trigger.cron", "run.timeout", "gather[0].tool", "deliver[0].on[0]", "enbled"),
+        *("run.tools", "gather[1].name", "deliver[0].path"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("Morning Report", "rename it to morning-report.toml"),
+        ("-x", "rename it to x.toml"),
+        ("häuser", "rename it to h-user.toml"),
+        ("日报", "rename it"),
+        ("ask", 'the name "ask" is taken by agentd'),
+    ],
+)
+def test_a_name_that_could_not_be_typed_later_is_refused_with_a_better_one(load: Any, name: str, problem: str) -> None:
+    (line,) = lines_of(load, MORNING, name)
+    assert problem in line
+
+
+def test_a_routine_without_trigger_runs_by_hand_only(load: Any) -> None:
+    assert load('[run]\nprompt = "x"').trigger == Definition().trigger
+
+
+def test_silence_about_delivery_means_every_end_but_a_cancel_and_every_question() -> None:
+    ends = {str(status) for status in Status if status.ended}
+    assert set(Deliver(to="log").on) == ends - {"skipped", "cancelled"} | {"waiting"}
+
+
+def test_the_channels_that_a_routine_may_name_are_those_that_deliver() -> None:
+    assert set(CHANNELS) < set(TARGETS)
+    assert Config().target_names == set(CHANNELS)
+
+
+@pytest.mark.parametrize("hours", ["08:00-22:00", "22:00-06:00", "00:00-24:00", "08:30-24:00"])
+@pytest.mark.parametrize("days", [None, "mon-fri", "sat,sun", "0", "7"])
+def test_what_a_trigger_accepts_the_schedule_can_keep(load: Any, hours: str, days: str | None) -> None:
+    more = f'active_hours = "{hours}"\n' + (f'active_days = "{days}"\n' if days else "")
+    trigger = load(MORNING.replace("[run]", more + "[run]")).trigger
+    schedule = Schedule.of(
+        timezone=trigger.timezone,
+        cron=trigger.cron,
+        catch_up=trigger.catch_up,
+        active_hours=trigger.active_hours,
+        active_days=trigger.active_days,
+    )
+    assert schedule.next(datetime(2026, 1, 1, tzinfo=UTC)) is not None
+
+
+# --- a folder
+
+
+def test_one_bad_file_harms_no_other(tmp_path: Path) -> None:
+    (tmp_path / "good.toml").write_text(MORNING)
+    (tmp_path / "bad.toml").write_text("enabled = maybe")
+    (tmp_path / "worse.toml").write_bytes(b"\xff\xfe")
+    (tmp_path / "folder.toml").mkdir()
+    (tmp_path / "lost.toml").symlink_to("nowhere")
+    (tmp_path / "linked.toml").symlink_to("good.toml")
+    os.mkfifo(tmp_path / "pipe.toml")
+    loaded = load_folder(tmp_path)
+    assert sorted(loaded.routines) == ["good", "linked"]
+    assert sorted(loaded.faults) == ["bad", "folder", "lost", "pipe", "worse"]
+    assert all(len(error.faults) == 1 for error in loaded.faults.values())
+
+
+def test_what_editors_leave_behind_is_no_routine(tmp_path: Path) -> None:
+    for name in (".hidden.toml", "x.toml~", "x.toml.swp", "README.md", "4913"):
+        (tmp_path / name).write_text("?")
+    assert load_folder(tmp_path) == load_folder(tmp_path / "nowhere")
+
+
+def test_a_file_name_that_cannot_be_printed_is_told_all_the_same(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/\xff\n.toml"
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+    ((name, error),) = load_folder(tmp_path).faults.items()
+    assert name.isprintable()
+    assert str(error).splitlines()[0].encode()
+
+
+def test_a_folder_that_is_a_file_is_one_clear_fault(tmp_path: Path) -> None:
+    (tmp_path / "routines").write_text("")
+    with pytest.raises(ConfigError, match="the folder of routines cannot be read"):
+        load_folder(tmp_path / "routines")
+
+
+def test_a_routine_that_names_what_is_not_there_is_invalid(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(EVERYTHING)
+    (tmp_path / "b.toml").write_text(MORNING)
+    loaded = load_folder(tmp_path, rules=against({"claud", "offline"}, {"shel", "sysinfo"}))
+    assert list(loaded.routines) == ["b"]
+    assert [str(fault).partition(".toml: ")[2] for fault in loaded.faults["a"].faults] == [
+        'run.provider: no such provider in config.toml (found "claude"); did you mean "claud"?',
+        'run.fallback[0]: no such provider in config.toml (found "local"); known: claud, offline',
+        'run.tools[0]: no such tool (found "shell"); did you mean "shel"?',
+    ]
+
+
+def test_a_target_that_config_does_not_name_is_no_place_to_deliver_to(load: Any) -> None:
+    text = '[run]\nprompt = "x"\n[[deliver]]\nto = "fle"\n[[deliver]]\nto = "pager"'
+    load(text, rules=against({"offline"}, targets={"fle", "pager"}))
+    with pytest.raises(ConfigError) as caught:
+        load(text, rules=against({"offline"}))
+    assert [str(fault).partition(".toml: ")[2] for fault in caught.value.faults] == [
+        'deliver[0].to: no such target in config.toml (found "fle"); did you mean "file"?',
+        'deliver[1].to: no such target in config.toml (found "pager"); known: desktop, file, log',
+    ]
+
+
+def test_tools_that_are_not_known_yet_are_not_judged(load: Any) -> None:
+    load(EVERYTHING, rules=against({"claude", "local", "offline"}))
+
+
+def test_one_look_tells_what_is_misspelt_and_what_is_not_there(load: Any) -> None:
+    text = """
+[trigger]
+cron = "61 * * * *"
+[run]
+promt = "x"
+prompt = "x"
+provider = "nope"
+[[deliver]]
+to = "pager"
+pat = "x"
+[[gather]]
+name = "host"
+tool = "sysinf"
+"""
+    with pytest.raises(ConfigError) as caught:
+        load(text, rules=against({"offline"}, {"sysinfo"}))
+    assert [fault.key for fault in caught.value.faults] == [
+        *("trigger.cron", "run.promt", "deliver[0].pat", "run.provider", "deliver[0].to", "gather[0].tool"),
+    ]
+
+
+def test_a_folder_loads_in_a_thread_beside_the_loop(tmp_path: Path) -> None:
+    for number in range(50):
+        (tmp_path / f"r{number}.toml").write_text(MORNING)
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(len(load_folder(tmp_path).routines))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [50] * 4
+
+
+# --- chains
+
+
+def chained(folder: Path, **after: list[str]) -> Any:
+    """Return a folder of routines that come after one another, loaded."""
+    for name, before in after.items():
+        trigger = f"[trigger]\nafter = {json.dumps(before)}\n" if before else ""
+        (folder / f"{name}.toml").write_text(f'{trigger}[run]\nprompt = "x"\n')
+    return load_folder(folder)
+
+
+def test_routines_may_come_after_one_another(tmp_path: Path) -> None:
+    loaded = chained(tmp_path, backup=[], sync=["backup"], report=["backup", "sync"])
+    assert not loaded.faults
+    assert loaded.routines["report"].trigger.after == ("backup", "sync")
+    assert loaded.routines["report"].trigger.on == "succeeded"
+
+
+def test_a_circle_is_refused_and_drawn_for_each_of_its_members(tmp_path: Path) -> None:
+    loaded = chained(tmp_path, a=["c"], b=["a"], c=["b"], outside=["a"], self=["self"])
+    assert sorted(loaded.routines) == ["outside"]
+    drawn = {name: str(error).partition("circle: ")[2].partition(";")[0] for name, error in loaded.faults.items()}
+    assert drawn == {"a": "a → b → c → a", "b": "b → c → a → b", "c": "c → a → b → c", "self": "self → self"}
+
+
+def test_coming_after_nobody_names_the_nearest(tmp_path: Path) -> None:
+    loaded = chained(tmp_path, backup=[], report=["bakup"])
+    assert 'no such routine (found "bakup"); did you mean "backup"?' in str(loaded.faults["report"])
+
+
+def test_a_forerunner_whose_file_is_broken_is_there_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "backup.toml").write_text("[run")
+    loaded = chained(tmp_path, report=["backup"])
+    assert sorted(loaded.routines) == ["report"]
+    assert sorted(loaded.faults) == ["backup"]
+
+
+# --- a reload
+
+
+def test_a_reload_tells_what_is_new_changed_gone_and_needs_a_new_baseline(load: Any) -> None:
+    old = {"kept": load(MORNING, "kept"), "edited": load(MORNING, "edited"), "gone": load(MORNING, "gone")}
+    moved = load(MORNING.replace("30 8", "31 8"), "moved")
+    new = {
+        "kept": load(MORNING + "# a comment\n", "kept"),
+        "edited": load(MORNING.replace("Write", "Do write"), "edited"),
+        "moved": moved,
+        "new": load(MORNING, "new"),
+    }
+    changes = diff({**old, "moved": load(MORNING, "moved")}, new)
+    assert changes.added == ("new",)
+    assert changes.changed == ("edited", "moved")
+    assert changes.removed == ("gone",)
+    assert changes.schedule_changed == ("moved",)
+    assert changes
+
+
+def test_a_reload_that_changes_nothing_is_nothing(load: Any) -> None:
+    assert not diff({"a": load(MORNING, "a")}, {"a": load(MORNING + "\n\n", "a")})
+
+
+def test_what_says_the_same_as_before_stays_what_it_was(load):
+    old = {"same": load(MORNING, "same"), "broken": load(MORNING, "broken"), "gone": load(MORNING, "gone")}
+    fault = ConfigError(Fault(file="broken.toml", key="", found="", problem="cannot be read"))
+    loaded = Loaded(routines={"same": load(MORNING, "same"), "new": load(MORNING, "new")}, faults={"broken": fault})
+    new, faults, changes = compared(old, loaded)
+    assert new["same"] is loaded.routines["same"] is old["same"]
+    assert new["broken"] is old["broken"]
+    assert faults == {"broken": fault}
+    assert (changes.added, changes.changed, changes.removed) == (("new",), (), ("gone",))
+
+
+# --- whatever a file may hold
+
+WORDS = st.sampled_from(["host", "file", "log", "agent", "once", "5m", "0 8 * * *", "UTC", "08:00-09:00", "", "\x00"])
+SCALARS = WORDS | st.integers(-1, 5) | st.booleans() | st.floats() | st.datetimes() | st.text(max_size=4)
+KEYS = st.sampled_from(
+    [
+        *(*Definition.model_fields, *Trigger.model_fields, "mode", "tools", "prompt", "name", "tool", "to", "path"),
+        "changed",
+    ]
+)
+DATA = st.recursive(SCALARS, lambda v: st.lists(v, max_size=3) | st.dictionaries(KEYS, v, max_size=5), max_leaves=15)
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(st.dictionaries(KEYS, DATA, max_size=6))
+def test_whatever_a_routine_file_holds_it_loads_or_says_why(data: dict[str, Any]) -> None:
+    import tempfile
+
+    import tomli_w
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.toml"
+        path.write_text(tomli_w.dumps(data))
+        loaded = load_folder(Path(folder))
+        for routine in loaded.routines.values():
+            assert Routine.restore(routine.dump()) == routine.model_copy(update={"path": None})
+        for error in loaded.faults.values():
+            assert all(fault.problem for fault in error.faults)

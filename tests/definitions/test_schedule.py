@@ -1,0 +1,220 @@
+"""Schedules: slots, lateness, hours and words, as pure functions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.definitions.schedule import CatchUp, Schedule, spread_offset
+
+BERLIN = "Europe/Berlin"
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def schedule(**words: Any) -> Schedule:
+    return Schedule.of(**{"timezone": "UTC", **words})
+
+
+DAILY = schedule(cron="0 9 * * *")
+HALF_HOURLY = schedule(every=timedelta(minutes=30))
+ONCE = schedule(at=datetime(2026, 12, 1, 9, tzinfo=UTC))
+BY_HAND = schedule()
+
+
+# --- slots -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("which", "now", "prev", "following"),
+    [
+        (DAILY, "2026-01-01T09:00", "2026-01-01T09:00", "2026-01-02T09:00"),
+        (DAILY, "2026-01-01T08:59:59.999999", "2025-12-31T09:00", "2026-01-01T09:00"),
+        (HALF_HOURLY, "2026-01-01T09:29", "2026-01-01T09:00", "2026-01-01T09:30"),
+        (HALF_HOURLY, "2026-01-01T09:30", "2026-01-01T09:30", "2026-01-01T10:00"),
+        (ONCE, "2026-11-30T00:00", None, "2026-12-01T09:00"),
+        (ONCE, "2026-12-01T09:00", "2026-12-01T09:00", None),
+        (BY_HAND, "2026-01-01T09:00", None, None),
+        (schedule(on_start=True), "2026-01-01T09:00", None, None),
+    ],
+)
+def test_a_slot_lies_on_each_side_of_now(which: Schedule, now: str, prev: str | None, following: str | None) -> None:
+    assert which.prev(at(now)) == (prev and at(prev))
+    assert which.next(at(now)) == (following and at(following))
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(
+    st.sampled_from([DAILY, HALF_HOURLY, ONCE, schedule(every=timedelta(seconds=7)), schedule(cron="*/20 8-9 * * 1")]),
+    st.datetimes(datetime(2026, 11, 20), datetime(2026, 12, 10), timezones=st.just(UTC)),
+    st.integers(0, 40),
+)
+def test_count_is_how_often_next_answers(which: Schedule, start: datetime, number: int) -> None:
+    slots = [start]
+    while len(slots) <= number and (following := which.next(slots[-1])):
+        slots.append(following)
+    assert which.count(start, slots[-1]) == len(slots) - 1
+    assert which.prev(slots[-1]) == (slots[-1] if len(slots) > 1 else which.prev(start))
+
+
+def test_a_slot_lasts_until_the_next_one() -> None:
+    friday = at("2026-01-02T09:00")
+    assert schedule(cron="0 9 * * 1-5").period(friday) == timedelta(days=3)
+    assert HALF_HOURLY.period(friday) == timedelta(minutes=30)
+    assert ONCE.period(at("2026-12-01T09:00")) is None
+
+
+def test_a_spread_delays_the_start_and_never_moves_the_slot() -> None:
+    late = schedule(cron="0 9 * * *", delay=timedelta(minutes=3))
+    assert late.next(at("2026-01-01T08:00")) == at("2026-01-01T09:00")
+    assert late.next_start(at("2026-01-01T09:01")) == at("2026-01-01T09:03")
+    assert late.due(at("2026-01-01T09:02:59")) == at("2025-12-31T09:00")
+    assert late.due(at("2026-01-01T09:03")) == at("2026-01-01T09:00")
+    assert late.lateness(at("2026-01-01T09:00"), at("2026-01-01T09:04")) == timedelta(minutes=1)
+
+
+# --- what is late ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "cron", "late", "worth_it"),
+    [
+        ("once", "0 9 * * *", timedelta(hours=12), True),
+        ("once", "0 9 * * *", timedelta(hours=12, seconds=1), False),
+        ("once", "0 9 * * 1", timedelta(days=3), True),
+        ("once", "*/30 * * * *", timedelta(minutes=16), False),
+        ("none", "0 9 * * *", timedelta(seconds=61), False),
+        (timedelta(hours=6), "0 9 * * *", timedelta(hours=6), True),
+        (timedelta(hours=6), "0 9 * * *", timedelta(hours=7), False),
+        (timedelta(days=2), "0 9 * * *", timedelta(hours=23), True),
+    ],
+)
+def test_a_missed_slot_is_caught_up_while_it_is_worth_it(
+    rule: CatchUp, cron: str, late: timedelta, worth_it: bool
+) -> None:
+    slot = at("2026-01-05T09:00")
+    assert schedule(cron=cron, catch_up=rule).may_catch_up(slot, slot + late) is worth_it
+
+
+def test_what_happens_only_once_is_caught_up_however_late() -> None:
+    assert ONCE.may_catch_up(at("2026-12-01T09:00"), at("2027-03-01T09:00"))
+
+
+# --- hours and days --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hours", "days", "wall", "active"),
+    [
+        ("08:00-22:00", None, "2026-07-01T08:00", True),
+        ("08:00-22:00", None, "2026-07-01T21:59:59", True),
+        ("08:00-22:00", None, "2026-07-01T22:00", False),
+        ("00:00-24:00", None, "2026-07-01T23:59", True),
+        ("22:00-06:00", None, "2026-07-01T23:00", True),
+        ("22:00-06:00", None, "2026-07-01T05:59", True),
+        ("22:00-06:00", None, "2026-07-01T06:00", False),
+        (None, "mon-fri", "2026-07-03T12:00", True),
+        (None, "mon-fri", "2026-07-04T12:00", False),
+        # a night belongs to the day on which it began
+        ("22:00-06:00", "fri", "2026-07-04T02:00", True),
+        ("22:00-06:00", "fri", "2026-07-03T02:00", False),
+        ("22:00-06:00", "sun", "2026-07-06T02:00", True),
+        (None, None, "2026-07-01T03:00", True),
+    ],
+)
+def test_hours_are_those_of_the_zone(hours: str | None, days: str | None, wall: str, active: bool) -> None:
+    berlin_summer = at(wall) - timedelta(hours=2)
+    which = schedule(timezone=BERLIN, every=timedelta(hours=1), active_hours=hours, active_days=days)
+    assert which.active(berlin_summer) is active
+
+
+def test_the_next_fire_shown_is_one_that_will_not_be_skipped() -> None:
+    awake = schedule(timezone=BERLIN, every=timedelta(minutes=30), active_hours="08:00-22:00", active_days="mon-fri")
+    assert awake.next_active(at("2026-07-03T19:00")) == at("2026-07-03T19:30")
+    friday_night, monday_morning = at("2026-07-03T20:00"), at("2026-07-06T06:00")
+    assert awake.next_active(friday_night) == monday_morning
+    asleep = schedule(cron="0 23 * * *", active_hours="08:00-22:00")
+    assert asleep.next_active(friday_night) is None
+
+
+# --- spread ----------------------------------------------------------------------------------------
+
+
+def test_a_share_of_the_spread_is_always_the_same_and_differs_by_name_and_machine() -> None:
+    window = timedelta(minutes=5)
+    shares = [spread_offset(name, window, machine) for name in ("a", "b") for machine in ("x", "y")]
+    assert shares == [spread_offset(name, window, machine) for name in ("a", "b") for machine in ("x", "y")]
+    assert len(set(shares)) == 4
+    assert all(timedelta(0) <= share < window for share in shares)
+    assert spread_offset("a", timedelta(0), "x") == timedelta(0)
+
+
+def test_a_thousand_names_spread_over_five_minutes() -> None:
+    seconds = Counter(spread_offset(f"routine-{n}", timedelta(minutes=5), "x").seconds for n in range(1000))
+    assert max(seconds.values()) < 15
+
+
+# --- words -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cron", "words"),
+    [
+        ("30 8 * * 1-5", "at 08:30 on weekdays"),
+        ("0 8,12,18 * * *", "at 08:00, 12:00 and 18:00"),
+        ("0 9 * * sat,sun", "at 09:00 on weekends"),
+        ("0 9 * * 1,0", "at 09:00 on Monday and Sunday"),
+        ("*/5 * * * *", "every 5 minutes"),
+        ("* * * * *", "every minute"),
+        ("0 * * * *", "every hour"),
+        ("15 */2 * * *", "every 2 hours at minute 15"),
+        ("*/15 9-17 * * mon-fri", "every 15 minutes from 09:00 to 17:45 on weekdays"),
+        ("0 9 1,15 * *", "at 09:00 on the 1st and 15th of the month"),
+        ("0 9 22 3 *", "at 09:00 on the 22nd of March"),
+        ("30 6 * jan,jul *", "at 06:30 in January and July"),
+        ("0 9 L * *", "at 09:00 on the last day of the month"),
+        ("0 9 13,LW * *", "at 09:00 on the 13th and last workday of the month"),
+        ("0 9 * * 5L", "at 09:00 on the last Friday of the month"),
+        ("0 9 * 1 1#2", "at 09:00 on the second Monday of January"),
+        ("0 0 13 * fri", "at 00:00 on the 13th of the month or on Friday"),
+        ("5,10-20/5 8 * * *", "at 08:05, 08:10, 08:15 and 08:20"),
+        ("*/7 * * * *", "by the crontab */7 * * * *"),
+        ("7-59/10 3,5 * * *", "by the crontab 7-59/10 3,5 * * *"),
+        ("*/10 3,5 * * *", "by the crontab */10 3,5 * * *"),
+        ("0 9 */2 * mon", "by the crontab 0 9 */2 * mon"),
+    ],
+)
+def test_a_crontab_line_in_words(cron: str, words: str) -> None:
+    assert schedule(timezone=BERLIN, cron=cron).words() == f"{words}, Europe/Berlin"
+
+
+@pytest.mark.parametrize(
+    ("trigger", "words"),
+    [
+        ({"every": timedelta(minutes=30)}, "every 30 minutes"),
+        ({"every": timedelta(hours=1)}, "every hour"),
+        ({"every": timedelta(minutes=90)}, "every 1 hour 30 minutes"),
+        ({"every": timedelta(seconds=1)}, "every second"),
+        ({"every": timedelta(seconds=1.5)}, "every 1.5 seconds"),
+        (
+            {"every": timedelta(hours=2), "active_hours": "08:00-22:00", "active_days": "mon-fri"},
+            "every 2 hours within 08:00-22:00 on weekdays, Europe/Berlin",
+        ),
+        ({"at": datetime(2026, 12, 1, 8, tzinfo=UTC)}, "once at 2026-12-01 09:00, Europe/Berlin"),
+        ({"on_start": True}, "when the daemon starts"),
+        (
+            {"cron": "0 9 * * *", "on_start": True, "delay": timedelta(seconds=133.4)},
+            "at 09:00 and when the daemon starts, Europe/Berlin, started 2 minutes 13 seconds later",
+        ),
+        ({}, "by hand only"),
+    ],
+)
+def test_a_trigger_in_words(trigger: dict[str, Any], words: str) -> None:
+    assert schedule(timezone=BERLIN, **trigger).words() == words

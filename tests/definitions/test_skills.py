@@ -1,0 +1,149 @@
+"""Skills: read strictly, chosen by the model where it may, their files read by the tool and nothing else with it."""
+
+import pytest
+
+from daemon.agent.skill_choice import Direct, NeedClarification, Skills, read
+from daemon.definitions.skills import load
+from daemon.errors import ToolFailed
+from tests.acceptance.story import Vendor
+
+GUIDE = "---\nname: {name}\ndescription: {about}\n---\n# How\nDo it {name}-wise.\n"
+
+
+def write(folder, name, text=None, **files):
+    (folder / name).mkdir(parents=True)
+    text = GUIDE.format(name=name, about=f"For {name}.") if text is None else text
+    (folder / name / "SKILL.md").write_text(text)
+    for file, content in files.items():
+        (folder / name / f"{file}.md").write_text(content)
+
+
+def test_a_folder_of_skills_is_a_catalogue_and_guides(tmp_path):
+    write(tmp_path, "disk-care", details="more")
+    write(tmp_path, "backup")
+    shelf = load(tmp_path)
+    assert shelf.catalogue() == [("backup", "For backup."), ("disk-care", "For disk-care.")]
+    assert shelf.guides(["backup", "nothing"]) == "## Skill: backup\n# How\nDo it backup-wise."
+    assert shelf.read("disk-care").endswith("Files of this skill: details.md")
+    assert shelf.read("disk-care", "details.md") == "more"
+    assert not shelf.faults
+    assert load(tmp_path / "nowhere").skills == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("# no front matter", "has no front matter"),
+        ("---\nname: [broken\n---\nx", "is no YAML"),
+        ("---\n- a list\n---\nx", "no list of keys"),
+        ("---\nname: other\ndescription: x\n---\nx", "has to be that of its folder"),
+        ("---\nname: Broken One\ndescription: x\n---\nx", "a-z, 0-9 and single -"),
+        ("---\nname: broken\n---\nx", "has to say what it is for"),
+        (f"---\nname: broken\ndescription: {'x' * 1025}\n---\nx", "at most 1024 characters"),
+    ],
+)
+def test_a_broken_skill_is_told_with_its_place_and_harms_no_other(tmp_path, text, told):
+    write(tmp_path, "fine")
+    write(tmp_path, "broken", text)
+    shelf = load(tmp_path)
+    assert list(shelf.skills) == ["fine"]
+    assert told in str(shelf.faults["broken"]) and "broken/SKILL.md" in str(shelf.faults["broken"])
+
+
+@pytest.mark.parametrize("file", ["../secret.txt", "/etc/passwd", "link", "nothing.md", "..", "."])
+def test_nothing_but_its_own_files_is_read_with_a_skill(tmp_path, file):
+    (tmp_path / "secret.txt").write_text("secret")
+    write(tmp_path / "skills", "fine", details="x")
+    (tmp_path / "skills/fine/link").symlink_to(tmp_path / "secret.txt")
+    with pytest.raises(ToolFailed, match="has no file"):
+        load(tmp_path / "skills").read("fine", file)
+
+
+def test_yaml_that_would_make_objects_makes_none(tmp_path):
+    write(tmp_path, "evil", "---\nname: !!python/object/apply:os.system ['true']\ndescription: x\n---\n")
+    assert "is no YAML" in str(load(tmp_path).faults["evil"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "meant"),
+    [
+        ("SKILLS: disk-care, backup", Skills(("disk-care", "backup"))),
+        ("skills: backup, backup, unknown", Skills(("backup",))),
+        ("SKILLS: unknown", Direct()),
+        ("DIRECT", Direct()),
+        ("I think:\n**CLARIFY:** Which disk?", NeedClarification("Which disk?")),
+        ("CLARIFY:", Direct()),
+        ("", Direct()),
+        ("Sure, I can help with backup!", Direct()),
+    ],
+)
+def test_what_the_model_does_not_say_clearly_is_direct(answer, meant):
+    assert read(answer, {"disk-care", "backup"}) == meant
+
+
+def home_with(home, vendor, skills):
+    home.write(
+        "config.toml",
+        f'provider = "v"\n[providers.v]\nkind = "open_source"\nbase_url = "{vendor.url}/v1"\nmodel = "m"\n',
+    )
+    home.write("policy.toml", 'version = 1\n[[rule]]\ntool = "skill"\neffect = "allow"\n')
+    home.routine(
+        "care", f'[run]\nmode = "agent"\nprompt = "Look after the disks."\nskills = {skills}\n[[deliver]]\nto = "log"\n'
+    )
+    write(home.folder / "skills", "disk-care", details="Use smartctl.")
+    write(home.folder / "skills", "poems")
+
+
+async def test_the_model_chooses_its_guide_first_and_reads_the_details_by_the_tool(home):
+    reading = {"name": "skill", "arguments": {"name": "disk-care", "file": "details.md"}}
+    async with Vendor(["SKILLS: disk-care", {"tool_calls": [reading]}, "All is well."]) as vendor:
+        home_with(home, vendor, '"auto"')
+        await home.start()
+        ran = (await home.agentctl("run", "care", "--json")).json
+        assert (ran["status"], ran["report"]) == ("succeeded", "All is well.")
+        first, second, third = (request.body for request in vendor.requests)
+        assert "tools" not in first and "disk-care: For disk-care." in str(first["messages"])
+        system = second["messages"][0]["content"]
+        assert "Do it disk-care-wise." in system and "poems: For poems." in system and "poems-wise" not in system
+        assert third["messages"][-1]["content"].endswith("Use smartctl.") or "Use smartctl." in str(
+            third["messages"][-1]
+        )
+        assert ran["usage"]["output"] > 0
+
+
+async def test_named_skills_are_given_without_asking(home):
+    async with Vendor(["Done."]) as vendor:
+        home_with(home, vendor, '["poems"]')
+        await home.start()
+        assert (await home.agentctl("run", "care")).code == 0
+        assert "Do it poems-wise." in vendor.requests[0].body["messages"][0]["content"]
+
+
+async def test_a_task_that_is_not_clear_fails_with_its_question(home):
+    async with Vendor(["CLARIFY: Which of the disks?"]) as vendor:
+        home_with(home, vendor, '"auto"')
+        await home.start()
+        ran = (await home.agentctl("run", "care", "--json")).json
+        assert (ran["status"], ran["report"]) == ("failed", "Which of the disks?")
+        assert len(vendor.requests) == 1
+
+
+async def test_in_a_conversation_the_question_is_put_to_the_person(home):
+    async with Vendor(["CLARIFY: Which of the disks?", "DIRECT", "It is fine."]) as vendor:
+        home_with(home, vendor, "[]")
+        await home.start()
+        asked = await home.agentctl("ask", "is it well?")
+        assert (asked.code, asked.out.strip()) == (0, "Which of the disks?")
+        asked = await home.agentctl("ask", "the second one")
+        assert asked.out.strip() == "It is fine."
+        assert [m["content"] for m in vendor.requests[1].body["messages"][1:]][:2] == [
+            "is it well?",
+            "Which of the disks?",
+        ]
+
+
+async def test_routing_that_fails_costs_nothing_but_the_guide(home):
+    async with Vendor([{"status": 400, "error": "no"}, "Done."]) as vendor:
+        home_with(home, vendor, '"auto"')
+        await home.start()
+        assert (await home.agentctl("run", "care", "--json")).json["status"] == "succeeded"

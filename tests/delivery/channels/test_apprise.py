@@ -1,0 +1,57 @@
+"""Chats by apprise, against a real receiver; mail by it only where that is to be encrypted."""
+
+import json
+
+import pytest
+
+pytest.importorskip("apprise", reason="needs apprise: pip install 'agentd-routines[notify]'")
+
+from daemon.delivery.channels.apprise import AppriseChannel, _form, _messages, service
+from daemon.delivery.message import Letter
+from daemon.errors import DeliveryFailed
+from daemon.models import Status
+from daemon.telemetry.redaction import Secrets
+from tests.delivery.receivers import Receiver
+
+TELEGRAM, DISCORD = "tgram://123456789:abcdefg_hijklmnop/12315544/", "discord://4174216298/JHMHI8qBe7bk2ZwO5U711o3dV_js"
+
+
+def channel(url):
+    return AppriseChannel(url, secrets=Secrets())
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        TELEGRAM,
+        DISCORD,
+        "ntfy://topic",
+        "json://127.0.0.1/x",
+        "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/#x",
+    ],
+)
+@pytest.mark.parametrize("attaches", [True, False])
+def test_no_message_is_longer_than_its_service_takes(url, attaches):
+    plugin = service(url)
+    plugin.attachment_support = attaches
+    letter = Letter(title="T" * 300, about="Run `01J`", body="**word** <b> & \n\n" * 4000)
+    messages = _messages(letter, "01J", plugin, _form(plugin))
+    assert all(len(message.body) <= plugin.body_maxlen for message in messages)
+    assert all(len(message.title) <= plugin.title_maxlen for message in messages)
+    assert [bool(message.attached) for message in messages] == ([True] if attaches else [False] * len(messages))
+
+
+async def test_a_service_gets_what_it_can_show(delivery):
+    async with Receiver(200).open() as receiver:
+        await channel(f"json://127.0.0.1:{receiver.port}/x").send(delivery("**All** is well.", status=Status.SUCCEEDED))
+    told = json.loads(receiver.posts[0].body)
+    assert told["message"].endswith("**All** is well.") and told["type"] == "info"
+
+
+async def test_a_secret_in_the_url_is_in_no_error(delivery):
+    secrets = Secrets()
+    secrets.add("hunter2hunter2")
+    for url in ("nonsense://user:hunter2hunter2@host", "hunter2hunter2", "tgram://hunter2hunter2"):
+        with pytest.raises(DeliveryFailed) as caught:
+            await AppriseChannel(url, secrets=secrets).send(delivery())
+        assert "hunter2" not in str(caught.value).replace("this hunter2hunter2: URL", "") and not caught.value.retry

@@ -1,0 +1,120 @@
+"""Webhooks arrive signed and once, whatever the receiver does."""
+
+import base64
+import json
+from dataclasses import replace
+
+import pytest
+from standardwebhooks import Webhook
+
+from daemon.delivery.channels.webhook import WebhookChannel
+from daemon.errors import DeliveryFailed
+from daemon.models import Status
+from tests.delivery.receivers import Receiver
+
+SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
+
+
+def channel(receiver, *, secret=SECRET, timeout=60.0, limit=None):
+    return WebhookChannel(receiver.url, secret=secret, timeout=timeout, limit=limit)
+
+
+async def test_a_report_arrives_signed_as_standard_webhooks_wants_it(delivery):
+    async with Receiver().open() as receiver:
+        receipt = await channel(receiver).send(delivery("# Morning\n\nAll is well. 中", id_=7))
+    [post] = receiver.posts
+    told = Webhook(SECRET).verify(post.body, post.headers)
+    assert told["type"] == "run.succeeded"
+    assert (told["data"]["title"], told["data"]["report"]) == ("Morning", "All is well. 中")
+    assert told["data"]["routine"] == "daily-report" and told["data"]["slot"] == "2026-11-20T07:30:00+00:00"
+    assert post.headers["webhook-id"] == "01JAAAAAAAAAAAAAAAAAAAAAAA-7"
+    assert receipt.detail == "204 Told for 01JAAAAAAAAAAAAAAAAAAAAAAA-7"
+
+
+async def test_the_same_delivery_has_the_same_id_at_every_attempt(delivery):
+    async with Receiver(503).open() as receiver:
+        with pytest.raises(DeliveryFailed):
+            await channel(receiver).send(delivery())
+        await channel(receiver).send(delivery())
+    assert len({post.headers["webhook-id"] for post in receiver.posts}) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 502, 503])
+async def test_what_may_be_mended_is_tried_again(delivery, status):
+    async with Receiver(status).open() as receiver:
+        with pytest.raises(DeliveryFailed, match=f"it answered {status}") as caught:
+            await channel(receiver).send(delivery())
+    assert caught.value.retry
+
+
+@pytest.mark.parametrize("status", [400, 410, 413, 422])
+async def test_what_will_be_refused_again_is_given_up(delivery, status):
+    async with Receiver(status).open() as receiver:
+        with pytest.raises(DeliveryFailed) as caught:
+            await channel(receiver).send(delivery())
+    assert not caught.value.retry
+
+
+async def test_the_receiver_says_when_to_come_again(delivery):
+    answer = b"HTTP/1.1 429 Slow\r\nretry-after: 120\r\ncontent-length: 8\r\n\r\nslow  do"
+    async with Receiver(answer).open() as receiver:
+        with pytest.raises(DeliveryFailed, match="it answered 429 Slow: slow do") as caught:
+            await channel(receiver).send(delivery())
+    assert caught.value.after == 120
+
+
+async def test_a_redirect_to_a_page_that_answers_200_is_no_receipt(delivery):
+    async with Receiver(b"HTTP/1.1 302 Found\r\nlocation: /login\r\ncontent-length: 0\r\n\r\n").open() as receiver:
+        with pytest.raises(DeliveryFailed, match="redirects are not followed"):
+            await channel(receiver).send(delivery())
+    assert len(receiver.posts) == 1
+
+
+@pytest.mark.parametrize("lie", ["cut", b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: -5\r\n\r\n"])
+async def test_half_an_answer_is_no_receipt(delivery, lie):
+    async with Receiver(lie).open() as receiver:
+        with pytest.raises(DeliveryFailed) as caught:
+            await channel(receiver).send(delivery())
+    assert caught.value.retry
+
+
+@pytest.mark.parametrize("trick", [None, "drip"])
+async def test_a_receiver_that_hangs_or_drips_is_left_in_time(delivery, trick):
+    async with Receiver(trick).open() as receiver:
+        with pytest.raises(DeliveryFailed, match=r"no whole answer within 0.2 s"):
+            await channel(receiver, timeout=0.2).send(delivery())
+
+
+async def test_nobody_there_is_no_reason_to_give_up(delivery):
+    receiver = Receiver()
+    async with receiver.open():
+        pass
+    with pytest.raises(DeliveryFailed) as caught:
+        await channel(receiver).send(delivery())
+    assert caught.value.retry and "ConnectError" in str(caught.value)
+
+
+async def test_a_long_report_comes_in_parts_and_a_retry_goes_on_where_it_broke(delivery):
+    text = "\n\n".join(f"Paragraph {number}: " + "word " * 60 for number in range(12))
+    async with Receiver(204, 503).open() as receiver:
+        hook = channel(receiver, limit=2000)
+        with pytest.raises(DeliveryFailed):
+            await hook.send(delivery(text))
+        receipt = await hook.send(delivery(text))
+    assert all(len(post.body) <= 2000 for post in receiver.posts)
+    bodies = [json.loads(post.body)["data"] for post in receiver.posts]
+    parts = [body["part"] for body in bodies]
+    assert parts == [1, 2, *range(2, bodies[0]["parts"] + 1)], "a part that arrived was sent again"
+    assert receipt.detail.endswith(f"in {bodies[0]['parts']} parts")
+    whole = "\n\n".join(body["report"] for body in [bodies[0], *bodies[2:]])
+    assert whole.split() == text.split()
+
+
+async def test_a_failure_says_so_in_its_type(delivery):
+    async with Receiver().open() as receiver:
+        bad = delivery("", status=Status.TIMED_OUT, detail="not done within 600 s")
+        await channel(receiver, secret=None).send(replace(bad, id=9))
+    [post] = receiver.posts
+    told = json.loads(post.body)
+    assert told["type"] == "run.timed_out" and told["data"]["detail"] == "not done within 600 s"
+    assert "webhook-signature" not in post.headers

@@ -1,0 +1,86 @@
+"""A database that takes nothing is an incident: in the list while it lasts, in the record once it is over."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from daemon.api.incidents import list_incidents
+from daemon.api.routes import show_status
+from daemon.delivery.incidents.full_disk import Shortage
+from daemon.errors import StoreFull
+from daemon.store.database import Database
+from daemon.store.incidents import Alerting
+from daemon.store.journal import Journal
+from tests.inside import Home
+
+BEGIN = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
+
+
+@pytest.fixture
+async def database(tmp_path):
+    opened = await Database.open(tmp_path / "agentd.db")
+    yield opened
+    await opened.close()
+
+
+async def limit(database, pages):
+    await database.apart(lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchone())
+
+
+async def fill_up(database, journal):
+    """Let SQLite itself say that there is no more room."""
+    await limit(database, 1)  # which means: no more than there are
+    with pytest.raises(StoreFull, match="the disk is full; make room"):
+        await journal.remember("filler", "x" * 1_000_000)
+
+
+async def until(true):
+    async with asyncio.timeout(60):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
+async def test_a_full_disk_is_an_incident_while_it_lasts_and_after(database):
+    now = [BEGIN]
+    journal = Journal(database, clock=lambda: now[0], alerting=Alerting(to=("mail",)))
+    woken = []
+    shortage = Shortage(journal, clock=lambda: now[0], wake=lambda: woken.append(True), retry=0.01)
+    database.when_refused = shortage.heard
+    await fill_up(database, journal)
+    await until(lambda: journal.lasting and journal.lasting.count > 2)
+    (lasting,) = await journal.incidents()
+    assert (lasting.subject, lasting.opened, lasting.closed) == ("database", BEGIN, None)
+    assert "the disk is full; make room" in lasting.detail
+    woken.clear()
+
+    now[0] = BEGIN.replace(hour=9)
+    await limit(database, 1_000_000)
+    await until(lambda: woken)
+    assert await journal.incidents() == []
+    (over,) = await journal.incidents(closed=True)
+    assert (over.subject, over.opened, over.closed) == ("database", BEGIN, now[0])
+    titles = [delivery.options["title"] for delivery in await journal.deliveries()]
+    assert sorted(titles) == ["database is in trouble", "database works again"]
+
+    await fill_up(database, journal)
+    await until(lambda: journal.lasting)
+    await shortage.close()
+
+
+async def test_status_and_incidents_say_that_the_disk_is_full(tmp_path):
+    home = Home(tmp_path)
+    home.write("config.toml", "")
+    async with home.open() as daemon:
+        database = daemon.app.database
+        await fill_up(database, daemon.app.journal)
+        await until(lambda: daemon.app.journal.lasting)
+        surface = daemon.app.surface()
+        for told in ((await list_incidents(surface))["items"], (await show_status(surface))["incidents"]):
+            assert [(each["subject"], each["closed"]) for each in told] == [("database", None)]
+            assert "the disk is full" in told[0]["detail"]
+        await limit(database, 1_000_000)
+        (line,) = daemon.log("store.refused")
+        assert "the disk is full" in line["detail"]

@@ -1,0 +1,192 @@
+"""A database that takes nothing for a while costs time and nothing else: no tool starts on what is not written down.
+
+The troubles are real ones where they can be made: SQLite's own "full", a lock that another program holds. Only the
+disk's own error is raised in its place.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from daemon.delivery.channels.file import FileChannel
+from daemon.delivery.outbox import Outbox
+from daemon.models import DeliveryStatus
+from daemon.store.database import Database
+from tests.crash.checks import check, outcome
+from tests.crash.process import Process, settle, world_in
+from tests.delivery.conftest import clock, ended, journal, workspace  # noqa: F401  fixtures
+
+SCRIPT = [("look", "look", "act"), ("act", "sign", "redo"), ("act", "look")]
+
+
+class Sick(Database):
+    """A database that takes none of a few writes in a row, for a reason that is true."""
+
+    trouble, first, lasts = "", -1, 0
+    writes = refused = 0
+    _other: sqlite3.Connection | None = None
+
+    def submit(self, work, *, durable=False, lazily=False):
+        number, self.writes = self.writes, self.writes + 1
+        if self.first < 0 or number < self.first or self.refused >= self.lasts:
+            self._let_go()
+            return super().submit(work, durable=durable, lazily=lazily)
+        self.refused += 1
+        return super().submit(getattr(self, self.trouble)(work), durable=durable, lazily=lazily)
+
+    def full(self, work):
+        def refused(connection):
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+            connection.execute(f"PRAGMA max_page_count = {pages}")
+            try:
+                connection.execute("INSERT INTO meta VALUES ('filler', zeroblob(10000000))")
+            finally:
+                connection.execute("PRAGMA max_page_count = 1000000")
+
+        return refused
+
+    def busy(self, work):
+        if self._other is None:
+            self._other = sqlite3.connect(self.path, isolation_level=None, timeout=20, check_same_thread=False)
+            self._other.execute("BEGIN IMMEDIATE")
+        return work
+
+    def ioerr(self, work):
+        def refused(connection):
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+            raise error
+
+        return refused
+
+    def _let_go(self):
+        if self._other is not None:
+            self._other.close()
+            self._other = None
+
+
+@pytest.fixture
+def quiet():
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.configure(**before)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [("full", "the disk is full; make room"), ("busy", "another program holds a lock"), ("ioerr", "check the space")],
+)
+async def test_a_run_waits_out_whatever_the_database_suffers_from_and_goes_on_where_it_was(
+    tmp_path, quiet, trouble, said
+):
+    settings = await settle(tmp_path)
+
+    async def lived(name, first=-1, lasts=0):
+        world = world_in(tmp_path / name, settings, SCRIPT)
+        database = await Sick.open(world.file)
+        await database.apart(lambda connection: connection.execute("PRAGMA busy_timeout = 1").fetchone())
+        process = Process(world, settings, database)
+        process.host.room_every = 0.001
+        await process.memory.open()
+        opened = await process.opened()
+        database.trouble, database.lasts, database.writes = trouble, lasts, 0
+        database.first = first
+        await process.executor.submit(opened)
+        run = await process.until_ended(opened)
+        await process.outbox.flush()
+        await database.close()
+        return world, run, database
+
+    world, run, database = await lived("well")
+    expected, writes = outcome(world, run), database.writes
+    world.close()
+    for first in range(len(trouble) % 2, writes - 3, 2):  # the last are of deliveries, see below
+        with capture_logs() as logs:
+            world, run, database = await lived(f"from {first}", first, lasts=1 + first % 3)
+        told = [line for line in logs if line["event"] in ("run.stuck", "run.not_begun")]
+        assert database.refused
+        assert all(said in line["detail"] or "an earlier step" in line["detail"] for line in told), told
+        check(world, run, expected, deaths=database.refused)
+        world.close()
+        shutil.rmtree(world.folder)
+
+
+# --- a report that finds no room
+
+
+@contextmanager
+def no_room_in(folder: Path):
+    """Let no file of this process grow: what it is told is 'File too large' where a full disk says so otherwise."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+class Cramped:
+    """The channel of files, on a disk that has no room yet."""
+
+    def __init__(self, folder, room):
+        self._inner, self._room, self.cramped = FileChannel(folder), room, True
+
+    async def send(self, delivery):
+        if not self.cramped:
+            return await self._inner.send(delivery)
+        with self._room():
+            return await self._inner.send(delivery)
+
+
+async def test_a_report_that_finds_no_room_waits_in_the_outbox_and_arrives_later(journal, ended, workspace, clock):  # noqa: F811
+    channel = Cramped(workspace, lambda: no_room_in(workspace))
+    await _arrives_when_there_is_room(journal, ended, workspace, clock, channel, lambda: None)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a disk to fill")
+@pytest.mark.skipif(not shutil.which("mount"), reason="root: needs mount: apt-get install mount")
+async def test_a_report_that_finds_its_disk_full_arrives_once_there_is_room(journal, ended, workspace, clock):  # noqa: F811
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "none", workspace], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("this container may mount nothing")
+    try:
+        filler = workspace / "filler"
+        with pytest.raises(OSError, match="No space left"):
+            filler.write_bytes(b"x" * 100_000)
+        await _arrives_when_there_is_room(journal, ended, workspace, clock, FileChannel(workspace), filler.unlink)
+    finally:
+        subprocess.run(["umount", "-l", workspace], check=True)
+
+
+async def _arrives_when_there_is_room(journal, ended, workspace, clock, channel, make_room):  # noqa: F811
+    outbox = Outbox(journal=journal, channel=lambda name: channel, clock=clock)
+    run = await ended([("file", {"path": "report.md"})], report="All is well. " * 500)
+    await outbox.flush()
+    (waiting,) = await journal.deliveries(run=run.id)
+    assert (waiting.status, waiting.attempts) == (DeliveryStatus.PENDING, 1)
+    assert "space left" in waiting.error or "too large" in waiting.error
+    assert list(workspace.rglob("*.md")) == []
+    make_room()
+    if isinstance(channel, Cramped):
+        channel.cramped = False
+    clock.at += timedelta(seconds=31)
+    await outbox.flush()
+    (arrived,) = await journal.deliveries(run=run.id)
+    assert arrived.status is DeliveryStatus.DELIVERED
+    assert (workspace / "report.md").read_text().count("All is well.") == 500

@@ -1,0 +1,113 @@
+"""The ledger in a line, when it is due, once; and the dead man's switch."""
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from daemon.definitions.config.tables import DigestConfig
+from daemon.delivery.digest import Digest, body, following, latest, line
+from daemon.delivery.ping import PingChannel
+from daemon.errors import DeliveryFailed
+from daemon.models import Status
+from daemon.store.digests import Stretch, Sum
+from tests.delivery.receivers import Receiver
+from tests.store.conftest import Clock, Ledger, db, ledger  # noqa: F401  fixtures
+
+BERLIN = ZoneInfo("Europe/Berlin")
+DAILY, WEEKLY = DigestConfig(every="day"), DigestConfig(every="week", day="fri", at="17:30")
+
+
+def at(text):
+    return datetime.fromisoformat(text).replace(tzinfo=BERLIN)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "now", "last", "next_"),
+    [
+        (DAILY, "2026-11-20 08:00", "2026-11-20 08:00", "2026-11-21 08:00"),
+        (DAILY, "2026-11-20 07:59", "2026-11-19 08:00", "2026-11-20 08:00"),
+        (DAILY, "2026-03-29 12:00", "2026-03-29 08:00", "2026-03-30 08:00"),  # a night of 23 hours lies before it
+        (WEEKLY, "2026-11-20 17:29", "2026-11-13 17:30", "2026-11-20 17:30"),
+        (WEEKLY, "2026-11-20 18:00", "2026-11-20 17:30", "2026-11-27 17:30"),
+    ],
+)
+def test_it_is_due_at_the_same_hour_by_the_wall(wanted, now, last, next_):
+    assert (latest(wanted, at(now), BERLIN), following(wanted, at(now), BERLIN)) == (at(last), at(next_))
+
+
+def test_it_says_in_a_line_what_happened():
+    found = Sum(
+        routines=(
+            Stretch(routine="heartbeat", runs=46, quiet=46),
+            Stretch(routine="report", runs=1, alerts=1, missed=2),
+        ),
+        undelivered=1,
+        dollars=0.0251,
+    )
+    assert line(found) == "47 checks, 46 quiet, 1 alert, 2 missed, 1 report not delivered, $0.03"
+    text = body(found, at("2026-11-19 08:00"), at("2026-11-20 08:00"))
+    assert "- report: 1 run, 1 alert, 2 missed" in text and "- quiet: heartbeat" in text
+    assert "2026-11-19 08:00 to 2026-11-20 08:00 CET" in text
+
+
+@pytest.fixture
+def clock():
+    return Clock(datetime(2026, 11, 20, 6, 0, tzinfo=UTC))
+
+
+def digest(ledger, clock, *, to=("log",)):  # noqa: F811
+    wanted = DigestConfig(every="day", to=to)
+    return Digest(ledger.journal, now=lambda: clock.now, zone=lambda: BERLIN, config=lambda: wanted, wake=lambda: None)
+
+
+async def test_it_is_told_once_for_each_day_and_one_that_was_missed_is_told_later(ledger, clock):  # noqa: F811
+    for status, silent in ((Status.SUCCEEDED, True), (Status.FAILED, False)):
+        run = await ledger.running()
+        await ledger.journal.end(run.to(status, silent=silent, detail="x"))
+    clock.now += timedelta(hours=2)  # 09:02 in Berlin
+    for _ in range(3):
+        await digest(ledger, clock).tell()
+    [told] = await ledger.journal.deliveries()
+    assert (told.options["notice"], told.options["title"]) == ("digest", "2 checks, 1 quiet, 1 alert, 0 missed, $0.00")
+    assert (told.run, told.target) == ("", "log")
+    clock.now += timedelta(days=3)
+    for _ in range(2):
+        await digest(ledger, clock).tell()
+    assert len(await ledger.journal.deliveries()) == 2, "one for the days nobody was there"
+
+
+async def test_before_there_was_a_daemon_there_is_nothing_to_tell(ledger, clock):  # noqa: F811
+    await digest(ledger, clock).tell()
+    assert await ledger.journal.deliveries() == [] and await ledger.journal.digest_told() is not None
+
+
+async def test_a_dead_mans_switch_is_told_of_start_success_and_failure(home):
+    async with Receiver(200, 200, 200, 200).open() as receiver:
+        home.write("config.toml", f'[targets.alive]\nkind = "ping"\nurl = "http://127.0.0.1:{receiver.port}/uuid"\n')
+        home.routine("good", 'ping = "alive"\n[run]\nprompt = "x"\nsilent_token = "x"\n')
+        await home.start()
+        assert (await home.agentctl("run", "good")).code == 0
+        await home.logged("delivery.arrived", target="alive")
+        await home.stop()
+    start, end = sorted(receiver.posts, key=lambda post: "start" not in post.target)
+    assert start.target.startswith("/uuid/start?rid=") and end.target.startswith("/uuid?rid=")
+    assert start.target.partition("rid=")[2] == end.target.partition("rid=")[2], "the same run"
+
+
+async def test_a_late_ping_is_not_sent_behind_a_newer_one(delivery_of_old):
+    with pytest.raises(DeliveryFailed, match="too late") as caught:
+        await PingChannel("http://127.0.0.1:1/x").send(delivery_of_old)
+    assert not caught.value.retry
+
+
+@pytest.fixture
+def delivery_of_old():
+    from daemon.models import Delivery, DeliveryStatus, Report
+
+    old = datetime(2020, 1, 1, tzinfo=UTC)
+    report = Report(run="r", routine="x", slot=old, status=Status.SUCCEEDED, text="")
+    return Delivery(
+        id=1, run="r", routine="x", target="alive", options={"ping": "success"}, status=DeliveryStatus.PENDING,
+        attempts=1, next_at=None, receipt=None, error=None, report=report, created=old,
+    )  # fmt: skip

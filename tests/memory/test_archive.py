@@ -1,0 +1,33 @@
+"""What of a run is kept as one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.memory.archive import conversation_item
+from daemon.models import Reply, Status
+from tests.scheduler.test_explain import run
+
+
+@pytest.mark.parametrize(
+    ("report", "line"),
+    [
+        ("All is well.", "All is well."),
+        ("# Daily report\n\nThe disk is nearly full.\n", "The disk is nearly full."),
+        ("*No model was asked.*\n\n## Host\n\n- up 3 days\n", "- up 3 days"),
+        ("**Warning** the disk is full", "**Warning** the disk is full"),
+        ("## Only a heading", "Only a heading"),
+        ("| a | b |\n| --- | --- |", "| a | b |"),
+        ("---\n\n***\n", "nothing to report"),
+        ("", "nothing to report"),
+        ("x" * 400, "x" * 300 + "…"),
+    ],
+)
+def test_the_line_about_a_run_is_the_first_that_says_something(report: str, line: str) -> None:
+    told = conversation_item(run(Status.SUCCEEDED, goal="How is it?"), Reply(content=report, status=Status.SUCCEEDED))
+    assert told == f"daily, 2026-01-01 09:00 UTC: How is it? → {line}"
+
+
+def test_a_summary_of_a_model_says_it_better() -> None:
+    told = conversation_item(run(Status.SUCCEEDED), Reply(content="# x", status=Status.SUCCEEDED), "The disk is full.")
+    assert told == "daily, 2026-01-01 09:00 UTC: The disk is full."

@@ -1,0 +1,60 @@
+"""Texts that say the same are told once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.memory import similarity
+from daemon.memory.similarity import Folder
+from tests.memory.conftest import Library
+
+GREETING = (
+    "Good morning! All systems are running well, every backup is complete, no disk is near its limit, the updates are"
+    " in place and nothing needs your attention"
+)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (GREETING, GREETING.upper() + ".", True),
+        (GREETING, GREETING.replace("Good", "Fine"), True),
+        (GREETING, GREETING.replace("backup", "disk").replace("complete", "healthy"), False),
+        (GREETING + " on 71 hosts", GREETING + " on 84 hosts", False),
+        ("Yes, both.", "Yes, both.", False),  # short ones are alike by chance
+        (
+            "所有备份都已完成,磁盘状态良好,没有需要处理的问题,系统运行正常,一切平稳。" * 2,
+            "天气很好,适合散步,猫在睡觉。" * 5,
+            False,
+        ),
+        (
+            "所有备份都已完成,磁盘状态良好,没有需要处理的问题。" * 3,
+            "所有备份都已完成,磁盘状态良好,没有需要处理的问题!" * 3,
+            True,
+        ),
+    ],
+)
+def test_a_text_repeats_another_if_hardly_a_word_and_no_number_differs(one: str, other: str, same: bool) -> None:
+    folder = Folder()
+    assert folder.place_of(one) is None
+    assert (folder.place_of(other) == 0) is same
+
+
+async def test_of_many_greetings_the_newest_is_told_and_room_is_left_for_others(library: Library) -> None:
+    words = ["Good", "fine", "nice", "sunny", "cloudy", "rainy", "windy", "foggy"]
+    for n, word in enumerate(words):
+        library.clock.turn(days=1)
+        await library.run(f"01{n}", GREETING.replace("Good", word), routine=f"r{n % 3}")
+    await library.run("02", "One backup needs attention: the walrus.")
+    found = await library.memory.retrieve("backup attention", 5)
+    assert [chunk.content for chunk in found if "morning" in chunk.content] == [GREETING.replace("Good", "foggy")]
+    assert any("walrus" in chunk.content for chunk in found)
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.text(st.characters(max_codepoint=127)))
+def test_in_ascii_the_same_words_and_numbers_are_found_as_in_any_text(text: str) -> None:
+    assert similarity._words(text) == frozenset(similarity._WORD.findall(text.casefold()))
+    assert similarity._numbers(text) == frozenset(similarity._NUMBER.findall(text))

@@ -1,0 +1,80 @@
+"""What a model makes of a run: read with care, and kept where it was said."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from daemon.memory.segments import Segment
+from daemon.memory.summary import MOST_FACTS, question, summary_of, with_summary
+from daemon.models import SegmentType
+
+AT = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
+RUN = [
+    Segment(
+        iteration=0, segment=0, type=SegmentType.USER_MESSAGE, timestamp=AT, text="Look after the shed.", who="goal"
+    ),
+    Segment(
+        iteration=1, segment=0, type=SegmentType.TOOL_RESULT, timestamp=AT, text="oil: 3 l", who="shell", tainted=True
+    ),
+    Segment(iteration=2, segment=0, type=SegmentType.RESPONSE, timestamp=AT, text="All is well.", who="agent"),
+]
+
+
+def answer(*facts: object, summary: object = "The shed was looked after.") -> str:
+    return json.dumps({"summary": summary, "facts": list(facts)})
+
+
+def test_the_model_is_asked_with_numbered_texts_in_its_language() -> None:
+    (message,) = question("daily", RUN, "en")
+    assert "[0] goal: Look after the shed.\n[1] shell: oil: 3 l\n[2] agent: All is well." in message.content
+    assert "只输出 JSON" in question("daily", RUN, "zh")[0].content
+
+
+def test_a_long_run_is_cut_to_what_a_model_reads() -> None:
+    long = [
+        Segment(iteration=n, segment=0, type=SegmentType.RESPONSE, timestamp=AT, text="x" * 5_000) for n in range(99)
+    ]
+    assert len(question("daily", long, "en")[0].content) < 20_000
+
+
+def test_facts_stand_behind_their_source_at_its_anchor_and_the_summary_last() -> None:
+    told = with_summary(RUN, f"```json\n{answer({'text': 'The shed holds 3 l of oil.', 'from': 1})}\n```")
+    assert [(each.type, each.text) for each in told] == [
+        ("user_message", "Look after the shed."),
+        ("tool_result", "oil: 3 l"),
+        ("summary", "The shed holds 3 l of oil."),
+        ("response", "All is well."),
+        ("summary", "The shed was looked after."),
+    ]
+    fact, whole = told[2], told[4]
+    assert (fact.iteration, fact.segment, fact.tainted) == (1, 0, True)
+    assert fact.part > 0
+    assert whole.tainted  # of a run that read untrusted bytes
+    assert summary_of(told) == "The shed was looked after."
+    assert summary_of(RUN) == summary_of([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("said", "summary", "facts"),
+    [
+        ("Just words.", "Just words.", 0),
+        ("{broken", "{broken", 0),
+        ("", "", 0),
+        ("[1, 2]", "[1, 2]", 0),
+        (answer(1, None, {"text": 3}, {"from": 1}, {"text": "a fact", "from": "x"}, "a bare fact"), "The shed", 2),
+        (answer({"text": "from nowhere", "from": 99}), "The shed", 0),
+        (answer(*[f"fact {n}" for n in range(50)]), "The shed", MOST_FACTS),
+        (answer({"text": "a fact", "from": 0}, summary=None), "", 1),
+        ('{"facts": 3}', "", 0),
+    ],
+)
+def test_whatever_a_model_says_the_run_is_whole(said: str, summary: str, facts: int) -> None:
+    told = with_summary(RUN, said)
+    assert [each for each in told if each.type is not SegmentType.SUMMARY] == RUN
+    made = [each for each in told if each.type is SegmentType.SUMMARY]
+    assert len([each for each in made if each.part]) == facts
+    assert summary_of(told).startswith(summary)
+    assert bool(summary_of(told)) == bool(summary)

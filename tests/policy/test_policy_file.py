@@ -1,0 +1,306 @@
+"""A policy file that says something else than its writer may think is refused, with all its faults and their place."""
+
+import os
+from pathlib import Path
+
+import pytest
+import tomli_w
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.errors import ConfigError
+from daemon.policy.policy import Policy
+from tests.policy.conftest import SHIPPED, Write
+
+DENY_PUSH = '[[rule]]\ntool = "shell"\neffect = "deny"\nargv = ["git", "push"]'
+ALLOW_SHELL = '[[rule]]\ntool = "shell"\neffect = "allow"\n'
+
+
+def faults(write: Write, text: str) -> list[str]:
+    try:
+        write(text)
+    except ConfigError as error:
+        return [str(fault) for fault in error.faults]
+    return []
+
+
+def test_the_shortest_policy_allows_nothing_but_to_finish(policy: Write) -> None:
+    strict = policy("")
+    for tool in ("shell", "file_read", "sysinfo", "memory_recall"):
+        assert not strict.judge(tool, {"command": "ls", "path": "notes.md"}, routine="x").allows
+    assert strict.judge("finish", {}, routine="x").allows
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('defualt = "deny"', "defualt: unknown key"),
+        ('default = "allow"', 'default: expected "deny" or "ask" (found "allow")'),
+        ("[limits]\nshell_seconds = 0", "limits.shell_seconds: must be at least 1"),
+        ("[limits]\nshell_secnods = 5", "limits.shell_secnods: unknown key"),
+        (
+            '[[rule]]\ntool = "shel"\neffect = "deny"',
+            'rule[0].tool: no such tool (found "shel"); did you mean "shell"?',
+        ),
+        ('[[rule]]\ntool = "shell"\neffect = "alow"\nargv = ["ls"]', "rule[0].effect: expected"),
+        ('[[rule]]\ntool = "shell"\nargv = ["ls"]', "rule[0].effect: is missing"),
+        (f'{ALLOW_SHELL}argv = ["ls"]\nregex = "x"', "rule[0].regex: unknown key"),
+        (f"{ALLOW_SHELL}argv = [[]]", "rule[0].argv"),
+        (f'{ALLOW_SHELL}argv = "ls"', "rule[0].argv"),
+        (ALLOW_SHELL, "rule[0]: would allow every program"),
+        (f'{ALLOW_SHELL}argv = ["/usr/bin/ls"]', 'programs go by their plain names (found "/usr/bin/ls"); write "ls"'),
+        (f'{ALLOW_SHELL}argv = ["bash"]', "runs whatever it is told to"),
+        (f'{ALLOW_SHELL}argv = [["ls", "env"]]', "runs whatever it is told to"),
+        (f'{ALLOW_SHELL}argv = ["make"]\nprofile = "read-only"', "does not know this program"),
+        (f'{ALLOW_SHELL}argv = ["make"]\npaths = ["a/**"]', "known only with a profile"),
+        (f'{ALLOW_SHELL}argv = ["ls"]\nprofile = "readonly"', 'rule[0].profile: expected "read-only"'),
+        ('[[rule]]\ntool = "shell"\neffect = "deny"\nprofile = "read-only"', "would deny harmless forms"),
+        ('[[rule]]\ntool = "*"\neffect = "allow"', "would allow every tool"),
+        (
+            '[[rule]]\ntool = "file_read"\neffect = "allow"\nargv = ["x"]',
+            "shell, git, script, routine and config have argv",
+        ),
+        (
+            '[[rule]]\ntool = "file_read"\neffect = "allow"\nhosts = ["a.b"]',
+            "only rules for the tool http_request have",
+        ),
+        ('[[rule]]\ntool = "http_request"\neffect = "allow"', "would allow every host there is"),
+        ('[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = ["http://a.b"]', "rule[0].hosts[0]"),
+        ('[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = ["127.1"]', "written oddly"),
+        (
+            '[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = ["a.b"]\nmethods = ["get"]',
+            "rule[0].methods[0]",
+        ),
+        (
+            '[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = ["a.b"]\nnetworks = ["10.0.0.1/8"]',
+            "has host bits set",
+        ),
+        (
+            '[[rule]]\ntool = "http_request"\neffect = "deny"\nhosts = ["a.b"]\nnetworks = ["10.0.0.0/8"]',
+            "this rule forbids",
+        ),
+        ('[[rule]]\ntool = "file_read"\neffect = "allow"\nprofile = "read-only"', "only rules for the tool shell"),
+        ('[[rule]]\ntool = "sysinfo"\neffect = "allow"\npaths = ["x"]', "sysinfo acts on no file"),
+        ('[[rule]]\ntool = "sysinfo"\neffect = "allow"\nmatch = ["x"]', "takes no command and no path"),
+        ('[[rule]]\ntool = "file_read"\neffect = "allow"\npaths = ["[ab]"]', "rule[0].paths[0]: knows * ? and **"),
+        ('[[rule]]\ntool = "file_read"\neffect = "allow"\npaths = ["~/x"]', "relative to the workspace"),
+        ('[paths]\nread = ["relative"]', "paths.read[0]"),
+        ('[routine.x]\ntools = ["shel"]', "routine.x.tools: no such tool"),
+        ('[routine.x]\nallow = ["shell"]', "routine.x.allow: unknown key"),
+        ("[routine.x.limits]\ntool_calls = -1", "routine.x.limits.tool_calls: must be at least 0"),
+        ('[[rule]]\ntool = "file_write"\neffect = "allow"\nmatch = ["../x"]', "lies outside the workspace"),
+        (f'{ALLOW_SHELL}argv = ["ls"]\nmatch = ["ls $HOME"]', "$ is not expanded"),
+        (f'{ALLOW_SHELL}argv = ["ls"]\nmatch = ["cat x"]', "the rule does not speak of it"),
+        (f'{ALLOW_SHELL}argv = ["ls"]\nmatch = ["ls; rm x"]', "default says deny"),
+        (f'{ALLOW_SHELL}argv = ["ls"]\nnot_match = ["ls -a"]', "rule[0].not_match: the rule speaks of it"),
+        (f'{ALLOW_SHELL}argv = ["sort"]\nprofile = "read-only"\nmatch = ["sort -o x a"]', "sort -o is not an option"),
+        (
+            f'{ALLOW_SHELL}argv = ["git"]\nmatch = ["git push"]\n{DENY_PUSH}',
+            "rule 2 (shell: git push) says deny",
+        ),
+    ],
+)
+def test_a_fault_is_told_with_its_place_and_a_way_out(policy: Write, text: str, said: str) -> None:
+    assert any(said in fault for fault in faults(policy, text)), faults(policy, text)
+
+
+def test_all_faults_are_told_at_once(policy: Write) -> None:
+    text = 'defualt = "deny"\n[limits]\nshell_seconds = 0\n[[rule]]\ntool = "shel"\neffect = "deny"\n'
+    assert len(faults(policy, text)) == 3
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ('tool = "*"\neffect = "deny"', 'tool = "file_read"\neffect = "allow"'),
+        ('tool = "shell"\neffect = "deny"\nargv = ["git"]', 'tool = "shell"\neffect = "allow"\nargv = ["git", "log"]'),
+        ('tool = "shell"\neffect = "ask"\nargv = ["git"]', 'tool = "shell"\neffect = "allow"\nargv = ["git", "log"]'),
+        (
+            'tool = "shell"\neffect = "allow"\nargv = [["a", "b"]]',
+            'tool = "shell"\neffect = "allow"\nargv = ["a", "x"]',
+        ),
+        (
+            'tool = "file_read"\neffect = "deny"\npaths = ["a/**"]',
+            'tool = "file_read"\neffect = "allow"\npaths = ["a/b/*"]',
+        ),
+        ('tool = "file_read"\neffect = "allow"', 'tool = "file_read"\neffect = "allow"\nroutines = ["x"]'),
+        ('tool = "file_*"\neffect = "allow"', 'tool = "file_read"\neffect = "allow"\npaths = ["a"]'),
+        (
+            'tool = "shell"\neffect = "allow"\nargv = ["ls"]',
+            'tool = "shell"\neffect = "allow"\nargv = ["ls"]\nprofile = "read-only"',
+        ),
+    ],
+)
+def test_a_rule_that_can_never_decide_is_an_error(policy: Write, first: str, second: str) -> None:
+    for text in (f"[[rule]]\n{first}\n[[rule]]\n{second}", f"[[rule]]\n{second}\n[[rule]]\n{first}"):
+        assert any("can never decide anything" in fault for fault in faults(policy, text))
+
+
+def test_twins_are_told_of_once(policy: Write) -> None:
+    twin = '[[rule]]\ntool = "file_read"\neffect = "allow"\n'
+    assert len(faults(policy, twin * 2)) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ('tool = "shell"\neffect = "allow"\nargv = ["git"]', 'tool = "shell"\neffect = "deny"\nargv = ["git", "push"]'),
+        ('tool = "file_read"\neffect = "allow"', 'tool = "file_read"\neffect = "deny"\npaths = [".env"]'),
+        (
+            'tool = "file_read"\neffect = "allow"\nroutines = ["a"]',
+            'tool = "file_read"\neffect = "allow"\nroutines = ["b"]',
+        ),
+        ('tool = "shell"\neffect = "ask"\nargv = ["a", "b"]', 'tool = "shell"\neffect = "allow"\nargv = ["a"]'),
+    ],
+)
+def test_an_exception_to_an_allowing_rule_is_none(policy: Write, first: str, second: str) -> None:
+    assert faults(policy, f"[[rule]]\n{first}\n[[rule]]\n{second}") == []
+
+
+# --- whose file it is ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mode", "refused"), [(0o600, False), (0o644, False), (0o666, True), (0o602, True)])
+def test_a_policy_that_others_can_write_is_refused(tmp_path: Path, mode: int, refused: bool) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text("version = 1\n")
+    path.chmod(mode)
+    if refused:
+        with pytest.raises(ConfigError, match="can be written by everybody; chmod o-w"):
+            Policy.load(path, workspace=tmp_path / "workspace")
+    else:
+        Policy.load(path, workspace=tmp_path / "workspace")
+
+
+def test_a_group_that_can_write_is_accepted_if_nobody_else_is_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text("version = 1\n")
+    path.chmod(0o664)  # what umask 002 gives, on systems where each user has a group of his own
+    import grp
+    import pwd
+
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    group = grp.getgrgid(path.stat().st_gid)
+    others = {*group.gr_mem, *(each.pw_name for each in pwd.getpwall() if each.pw_gid == group.gr_gid)} - {me, "root"}
+    if others:
+        with pytest.raises(ConfigError, match="can be written by the members of group"):
+            Policy.load(path, workspace=tmp_path / "workspace")
+    else:
+        Policy.load(path, workspace=tmp_path / "workspace")
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away: sudo pytest -m root")
+def test_a_policy_of_another_user_or_group_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text("version = 1\n")
+    os.chown(path, 65534, 0)
+    with pytest.raises(ConfigError, match="belongs to nobody; chown it to root"):
+        Policy.load(path, workspace=tmp_path / "workspace")
+    os.chown(path, 0, 65534)
+    path.chmod(0o664)
+    with pytest.raises(ConfigError, match=r"can be written by (the members of )?group"):
+        Policy.load(path, workspace=tmp_path / "workspace")
+
+
+def test_a_folder_in_which_others_could_replace_it_is_refused_too(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    (folder / "policy.toml").write_text("version = 1\n")
+    folder.chmod(0o777)
+    with pytest.raises(ConfigError, match="open: can be written by everybody"):
+        Policy.load(folder / "policy.toml", workspace=tmp_path / "workspace")
+    folder.chmod(0o1777)  # like /tmp, where nobody can replace what is another's
+    Policy.load(folder / "policy.toml", workspace=tmp_path / "workspace")
+
+
+def test_a_link_is_as_good_as_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "real.toml").write_text("version = 1\n")
+    (tmp_path / "policy.toml").symlink_to("real.toml")
+    Policy.load(tmp_path / "policy.toml", workspace=tmp_path / "workspace")
+    (tmp_path / "real.toml").chmod(0o666)
+    with pytest.raises(ConfigError, match="can be written by everybody"):
+        Policy.load(tmp_path / "policy.toml", workspace=tmp_path / "workspace")
+
+
+def test_a_missing_policy_is_told_as_such(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        Policy.load(tmp_path / "policy.toml", workspace=tmp_path)
+
+
+def test_what_is_the_daemons_own_must_not_lie_where_tools_reach(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text("version = 1\n")
+    with pytest.raises(ConfigError, match="which no tool may reach; give agents a folder of their own"):
+        Policy.load(path, workspace=tmp_path)
+    state = tmp_path / "state"
+    Policy.load(path, workspace=state / "workspace", private=[state])
+    with pytest.raises(ConfigError, match="no tool may reach"):
+        Policy.load(path, workspace=state, private=[state / "agentd.db"])
+    path.write_text(f'version = 1\n[paths]\nread = ["{tmp_path}"]\n')
+    with pytest.raises(ConfigError, match=r"paths\.read"):
+        Policy.load(path, workspace=tmp_path / "workspace")
+
+
+# --- files that nobody wrote ---------------------------------------------------------------------------
+
+_WORDS = st.sampled_from(
+    ["shell", "file_read", "*", "deny", "ask", "allow", "read-only", "ls", "git", "a/**", "", "x", "~"]
+)
+_VALUES = st.recursive(
+    st.one_of(_WORDS, st.integers(-1, 99), st.booleans()),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_WORDS, inner, max_size=3)),
+    max_leaves=5,
+)
+_RULE_KEYS = ("tool", "effect", "argv", "profile", "paths", "routines", "reason", "match", "not_match", "tainted", "x")
+_FILES = st.fixed_dictionaries(
+    {"version": st.sampled_from([1, 1, 1, 2])},
+    optional={
+        "default": _VALUES,
+        "limits": _VALUES,
+        "paths": _VALUES,
+        "routine": _VALUES,
+        "rule": st.lists(st.dictionaries(st.sampled_from(_RULE_KEYS), _VALUES, max_size=5), max_size=3),
+    },
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(data=_FILES)
+def test_no_random_file_allows_what_no_rule_of_it_allows(
+    tmp_path_factory: pytest.TempPathFactory, data: dict[str, object]
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "random"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    path = folder / "policy.toml"
+    path.write_text(tomli_w.dumps(data))
+    try:
+        policy = Policy.load(path, workspace=folder / "workspace")
+    except ConfigError:
+        return
+    for tool, arguments in (("shell", {"command": "touch x"}), ("file_write", {"path": "x"}), ("http_request", {})):
+        verdict = policy.judge(tool, arguments, routine="x")
+        allowing = [rule for rule in policy.rules if rule.effect == "allow" and rule.is_for(tool, "x")]
+        assert not verdict.allows or allowing
+
+
+_LINES = SHIPPED.read_text().splitlines()
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(left_out=st.sets(st.sampled_from(range(len(_LINES))), min_size=1, max_size=6))
+def test_no_shipped_policy_with_lines_lost_allows_a_tool_it_did_not(
+    tmp_path_factory: pytest.TempPathFactory, left_out: set[int]
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "lost"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    path = folder / "policy.toml"
+    path.write_text("\n".join(line for number, line in enumerate(_LINES) if number not in left_out))
+    try:
+        policy = Policy.load(path, workspace=folder / "workspace")
+    except ConfigError:
+        return
+    for line in ("touch x", "curl http://x.invalid", "sh -c id", "python3 -c 1"):
+        assert not policy.judge("shell", {"command": line}, routine="x").allows
+    assert not policy.judge("http_request", {"url": "http://x.invalid"}, routine="x").allows
+    assert not policy.judge("file_read", {"path": "/etc/passwd"}, routine="x").allows

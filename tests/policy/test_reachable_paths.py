@@ -1,0 +1,134 @@
+"""Tools reach the workspace and what `[paths] read` names, by whatever path; and * stands for names that are there."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from daemon.policy.lexer import Unreadable, Word, read
+from daemon.policy.reachable_paths import MAX_NAMES, Reach, followed, refuse_devices
+
+
+@pytest.fixture
+def reach(workspace: Path, tmp_path: Path) -> Reach:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "a.log").touch()
+    (tmp_path / "alias").symlink_to("shared")
+    return Reach.of(workspace, [tmp_path / "alias"])
+
+
+def expand(reach: Reach, word: str) -> list[str]:
+    parsed = read(f"ls {word}")[0].commands[0].words[1]
+    return [each.text for each in reach.expand(parsed)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ("notes.md", ("notes.md",)),
+        ("./src/../notes.md", ("notes.md",)),
+        ("src//a.py", ("src/a.py",)),
+        (".", (".",)),
+        ("not/there/yet", ("not/there/yet",)),
+    ],
+)
+def test_a_path_of_the_workspace_goes_by_its_name_there(reach: Reach, asked: str, names: tuple[str, ...]) -> None:
+    assert reach.find(asked).names == names
+
+
+def test_a_path_is_known_by_where_it_leads_and_by_how_it_was_written(reach: Reach, workspace: Path) -> None:
+    (workspace / "safe").symlink_to(".env")
+    assert reach.find("safe").names == (".env", "safe")
+    assert reach.find(str(workspace / "notes.md")).names == ("notes.md",)
+
+
+def test_what_may_be_read_is_known_by_where_it_leads(reach: Reach, tmp_path: Path) -> None:
+    place = reach.find(f"{tmp_path}/alias/a.log")
+    assert place.names[0] == f"{tmp_path}/shared/a.log"
+    assert (place.root, place.inside) == (f"{tmp_path}/shared", "a.log")
+    with pytest.raises(Unreadable):
+        reach.find(f"{tmp_path}/alias/a.log", writing=True)
+
+
+@pytest.mark.parametrize(
+    "asked", ["..", "../x", "/", "/etc/passwd", "link_etc/x", "innocent.log", "src/../../x", "a\0b", ""]
+)
+def test_no_other_path_is(reach: Reach, asked: str) -> None:
+    with pytest.raises(Unreadable):
+        reach.find(asked)
+
+
+_PARTS = st.lists(st.sampled_from(["src", "a.py", "loop", "up", "away", "near", "file", "nowhere", ".", "..", ""]))
+
+
+@settings(
+    max_examples=300,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(parts=_PARTS)
+def test_a_path_leads_where_the_system_says(workspace: Path, parts: list[str]) -> None:
+    links = {"loop": "loop", "up": "..", "away": "/etc", "near": "src/a.py", "src/up": "../src", "src/file": "up/a.py"}
+    for name, target in links.items():
+        if not (workspace / name).is_symlink():
+            (workspace / name).symlink_to(target)
+    path = "/".join((str(workspace), *parts))
+    assert followed(path) == os.path.realpath(path)
+
+
+def test_neither_a_fifo_nor_a_socket_is_read(reach: Reach, workspace: Path) -> None:
+    os.mkfifo(workspace / "fifo")
+    with pytest.raises(Unreadable, match="neither a file nor a folder"):
+        refuse_devices(reach.find("fifo"))
+    refuse_devices(reach.find("notes.md"))
+    refuse_devices(reach.find("src"))
+    refuse_devices(reach.find("nothing"))
+
+
+def test_a_wildcard_stands_for_names_that_no_program_can_take_for_options(reach: Reach, workspace: Path) -> None:
+    (workspace / "-rf.csv").touch()
+    assert expand(reach, "*.csv") == ["./-rf.csv", "./data.csv"]
+    assert expand(reach, "src/*.py") == ["./src/a.py"]
+    assert expand(reach, "s??/*") == ["./src/a.py", "./sub/keep"]
+    assert expand(reach, "s*/") == ["./src/", "./sub/"]
+    assert expand(reach, "./*.md") == ["./notes.md"]
+    assert expand(reach, "'n'*\".md\"") == ["./notes.md"]
+
+
+def test_hidden_files_are_meant_only_when_the_dot_is_written(reach: Reach) -> None:
+    assert "./.env" not in expand(reach, "*")
+    assert expand(reach, ".e*") == ["./.env"]
+
+
+def test_a_wildcard_that_meets_nothing_stands_for_itself(reach: Reach, workspace: Path) -> None:
+    assert expand(reach, "*.none") == ["*.none"]
+    assert expand(reach, "--include=*.none") == ["--include=*.none"]
+    (workspace / "--include=x").touch()
+    with pytest.raises(Unreadable, match="would be replaced"):
+        expand(reach, "--include=*")
+
+
+def test_no_folder_outside_is_looked_through(reach: Reach, tmp_path: Path) -> None:
+    assert expand(reach, f"{tmp_path}/shared/*.log") == [f"{tmp_path}/shared/a.log"]
+    for word in ("/etc/*", "link_etc/pass*", "../*", "/root/.s*/*"):
+        with pytest.raises(Unreadable):
+            expand(reach, word)
+
+
+def test_a_wildcard_for_very_many_names_is_refused(reach: Reach, workspace: Path) -> None:
+    (workspace / "many").mkdir()
+    for number in range(MAX_NAMES + 1):
+        (workspace / "many" / str(number)).touch()
+    with pytest.raises(Unreadable, match="more than 500"):
+        expand(reach, "many/*")
+
+
+def test_examples_are_read_without_looking_at_the_disk(workspace: Path) -> None:
+    reach = Reach(str(workspace), on_disk=False)
+    assert reach.find("innocent.log").names == ("innocent.log",)
+    assert reach.expand(Word("*.csv", pattern="*.csv"))[0].text == "*.csv"
+    with pytest.raises(Unreadable):
+        reach.find("src/../../x")

@@ -1,0 +1,199 @@
+"""Processes that share a database spend from the same caps, and no two of them the same money."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.definitions.config.config import Config
+from daemon.definitions.config.loading import load_config
+from daemon.definitions.routines.routine import Budget
+from daemon.errors import OverBudget
+from daemon.models import LLMMessage, LLMResponse, Run, Usage
+from daemon.providers.budget import Account, Purse
+from daemon.providers.metered import Meter
+from daemon.providers.scripted import ScriptedProvider
+from daemon.scheduler.cluster.listener import Ear
+from daemon.scheduler.cluster.queue import prepare
+from daemon.store.journal import Journal
+from daemon.store.opening import open_database
+from tests.postgres import Server
+from tests.store.conftest import Clock as Moments
+from tests.store.conftest import Ledger
+
+# $10 for a million tokens of an answer of at most 10,000: a call may come to a little more than ten cents
+CONFIG = """
+provider = "script"
+[providers.script]
+kind = "scripted"
+price = { input = 1.0, output = 10.0 }
+replies = ["-"]
+[budget]
+"""
+WANTED = 10_000
+
+
+class Clock:
+    def __init__(self, moments: Moments) -> None:
+        self._moments = moments
+
+    def now(self) -> Any:
+        return self._moments()
+
+
+class Slow(ScriptedProvider):
+    """A model that answers when it is let to."""
+
+    def __init__(self, go: asyncio.Event) -> None:
+        super().__init__(name="script")
+        self.go, self.begun = go, 0
+
+    async def chat(self, *_: Any, **__: Any) -> LLMResponse:
+        self.begun += 1
+        await self.go.wait()
+        return LLMResponse(content="Well.", usage=Usage(input=1_000, output=100))
+
+
+class Watched(Journal):
+    """A journal that tells how often it was asked for what has been spent."""
+
+    looks = 0
+
+    async def standing_since(self, since: datetime, routine: str = "") -> tuple[int, int, int, int]:
+        self.looks += 1
+        return await super().standing_since(since, routine)
+
+
+class Process:
+    """A process with a connection of its own."""
+
+    def __init__(self, journal: Watched, config: Config, clock: Moments, go: asyncio.Event, look: float) -> None:
+        self.ledger = Ledger(journal._db, clock)
+        self.ledger.journal = self.journal = journal
+        self.purse = Purse(journal, clock=Clock(clock), zone=lambda: UTC, config=lambda: config, shared=True, look=look)  # type: ignore[arg-type, return-value]
+        self.model = Slow(go)
+        self.listens = asyncio.Event()
+
+    async def run(self, name: str) -> Run:
+        return await self.ledger.running(name)
+
+    async def listen(self, url: str) -> None:
+        """Hear of the ends of calls, as a daemon of a fleet does, until cancelled."""
+        await Ear(url, lambda said: self.purse.ring() if "paid" in said else None, self.listens.set).run()
+
+    async def ask(self, run: Run) -> LLMResponse:
+        account = Account(run=run.id, routine=run.routine, budget=Budget())
+        meter = Meter(self.model, purse=self.purse, account=account)
+        return await meter.chat([LLMMessage(role="user", content="Say.")], max_tokens=WANTED)
+
+
+class Fleet:
+    def __init__(self, stack: AsyncExitStack, folder: Path, url: str) -> None:
+        self.stack, self.folder, self.url = stack, folder, url
+        self.clock, self.go = Moments(), asyncio.Event()
+
+    async def processes(self, number: int, budget: str, *, deaf: bool = False, look: float = 3600) -> list[Process]:
+        path = self.folder / "config.toml"
+        path.write_text(CONFIG + budget)
+        path.chmod(0o600)
+        found = []
+        for each in range(number):
+            db = await open_database(self.folder / f"{each}.db", self.url)
+            self.stack.push_async_callback(db.close)
+            process = Process(Watched(db, clock=self.clock), load_config(path), self.clock, self.go, look)
+            found.append(process)
+            if not deaf:
+                await prepare(db)
+                listening = asyncio.create_task(process.listen(self.url))
+                self.stack.push_async_callback(asyncio.wait, [listening])
+                self.stack.callback(listening.cancel)
+        async with asyncio.timeout(60):
+            for process in found:
+                if not deaf:
+                    await process.listens.wait()
+        return found
+
+    async def begun(self, processes: list[Process], calls: int) -> None:
+        async with asyncio.timeout(60):
+            while sum(each.model.begun for each in processes) < calls:
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path, postgres: Server) -> AsyncIterator[Fleet]:
+    name = postgres.create(postgres.template)  # not one that others get afterwards: it has triggers that tell
+    async with AsyncExitStack() as stack:
+        yield Fleet(stack, tmp_path, postgres.url(name))
+    postgres.drop(name)
+
+
+@pytest.mark.parametrize("budget", ["day = 0.35", "month = 0.35", "day_tokens = 32000"])
+async def test_calls_under_way_in_all_processes_together_stay_below_a_cap(fleet: Fleet, budget: str) -> None:
+    processes = await fleet.processes(3, budget)
+    runs = [(process, await process.run(f"r{n}")) for n, process in enumerate(processes * 3)]
+    asking = [asyncio.create_task(process.ask(run)) for process, run in runs]
+    await fleet.begun(processes, 3)
+    (row,) = await processes[0].ledger.db.read(
+        lambda connection: connection.execute(
+            "SELECT count(*), sum(cost), sum(input + output) FROM spending"
+        ).fetchall()
+    )
+    # three in full, and a shorter answer of the rest
+    assert row[0] in (3, 4)
+    if "tokens" in budget:
+        assert row[2] <= 32_000
+    else:
+        assert row[1] <= 350_000_000
+    assert not any(task.done() for task in asking), "what only calls under way stand in the way of waits"
+    fleet.go.set()
+    async with asyncio.timeout(60):
+        answers = await asyncio.gather(*asking)
+    assert len(answers) == 9
+    assert sum(each.model.begun for each in processes) == 9
+
+
+async def test_what_one_process_has_spent_another_has_no_more(fleet: Fleet) -> None:
+    first, second = await fleet.processes(2, "day = 0.02")
+    fleet.go.set()
+    run = await first.run("work")
+    for _ in range(5):  # $0.002 each
+        await first.ask(run)
+    await first.ledger.db.write(lambda connection: None)
+    other = await second.run("other")
+    with pytest.raises(OverBudget, match=r"\[budget\] day = 0.02, \$0.0100 left"):
+        await second.ask(other)
+
+
+async def test_what_a_dead_process_had_under_way_counts_for_all_it_may_have_come_to(fleet: Fleet) -> None:
+    first, second = await fleet.processes(2, "day = 0.15")
+    lost = asyncio.create_task(first.ask(await first.run("work")))
+    await fleet.begun([first], 1)
+    ((_, cap),) = await second.purse.standing(())
+    assert (cap.left, cap.held > 100_000_000) == (150_000_000, True)
+    await second.ledger.db.write(lambda connection: connection.execute("UPDATE run SET status = 'interrupted'"))
+    ((_, cap),) = await second.purse.standing(())
+    assert (cap.left < 50_000_000, cap.held) == (True, 0)
+    second.model.go = asyncio.Event()
+    second.model.go.set()
+    await second.ask(await second.run("other"))  # a shorter answer is within what is left
+    fleet.go.set()
+    await lost
+
+
+async def test_an_end_that_nobody_was_told_of_is_seen_by_looking(fleet: Fleet) -> None:
+    first, second = await fleet.processes(2, "day = 0.105", deaf=True, look=0.05)
+    under_way = asyncio.create_task(first.ask(await first.run("work")))
+    await fleet.begun([first], 1)
+    waiting = asyncio.create_task(second.ask(await second.run("other")))
+    async with asyncio.timeout(60):
+        while second.journal.looks < 3:
+            await asyncio.sleep(0.01)
+        assert second.model.begun == 0
+        fleet.go.set()
+        await asyncio.gather(under_way, waiting)

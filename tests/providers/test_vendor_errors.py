@@ -1,0 +1,111 @@
+"""How vendors say no, in our words: shapes of error bodies, codes, and how long to wait."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from daemon.errors import (
+    BadKey,
+    BadRequest,
+    ContextOverflow,
+    ModelRefused,
+    NoQuota,
+    Overloaded,
+    ProviderError,
+    Unavailable,
+)
+from daemon.providers.vendor_errors import describe, from_response, retry_after
+
+NOW = datetime(2026, 11, 20, 9, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "said"),
+    [
+        (400, {"error": {"message": "m", "code": "context_length_exceeded"}}, ContextOverflow, "m"),
+        (400, {"error": {"message": "m", "type": "exceed_context_size_error", "code": 400}}, ContextOverflow, "m"),
+        (400, {"error": {"message": "maximum context length is 8 tokens", "code": 400}}, ContextOverflow, "8 tokens"),
+        (400, {"error": {"message": "m", "code": "1261"}}, ContextOverflow, "m"),
+        (400, {"error": {"message": "m", "code": "1301"}}, ModelRefused, "m"),
+        (400, {"error": {"message": "m", "code": "invalid_prompt"}}, ModelRefused, "m"),
+        (400, {"error": {"message": "m", "code": "1211"}}, BadRequest, "check `model`"),
+        (403, {"error": {"message": "m", "code": "model_not_found"}}, BadRequest, "check `model`"),
+        (429, {"error": {"message": "m", "code": "1113"}}, NoQuota, "m"),
+        (429, {"error": {"message": "m", "code": "1302"}}, Overloaded, "m"),
+        (429, {"error": {"message": "m", "type": "exceeded_current_quota_error"}}, NoQuota, "m"),
+        (429, {"error": {"message": "m", "type": "engine_overloaded_error"}}, Overloaded, "m"),
+        (401, {"error": {"message": "m", "type": "invalid_request_error", "code": None}}, BadKey, "m"),
+        (404, {"error": {"message": "m", "type": "api_error"}}, BadRequest, "check `model`"),  # Ollama
+        (503, {"error": {"message": "m", "code": "server_error"}}, Overloaded, "m"),
+        (500, {"type": "error", "error": {"type": "api_error", "message": "m"}}, Unavailable, "m"),
+        (
+            400,
+            {
+                "type": "error",
+                "error": {"type": "x", "message": "m", "details": {"error_code": "organization_on_hold"}},
+            },
+            NoQuota,
+            "m",
+        ),
+        (400, {"error": "just a text"}, BadRequest, "just a text"),  # LM Studio
+        (422, {"detail": [{"loc": ["body"], "msg": "field required"}]}, BadRequest, "field required"),  # FastAPI
+        (400, [{"error": {"code": 400, "message": "m", "status": "INVALID_ARGUMENT"}}], BadRequest, "m"),  # Gemini
+        (400, {"message": "m"}, BadRequest, "m"),
+        (400, {}, BadRequest, "{}"),
+        (400, "text", BadRequest, "text"),
+        (400, None, BadRequest, "None"),
+        (409, {"error": {"message": "m"}}, Unavailable, "m"),
+        (599, {}, Unavailable, "599"),
+    ],
+)
+def test_each_vendors_no_is_understood(status: int, body: Any, kind: type[ProviderError], said: str) -> None:
+    error = from_response(status, {}, json.dumps(body).encode(), provider="mine")
+    assert type(error) is kind
+    assert said in str(error)
+    assert f"({status}" in str(error)
+
+
+def test_a_long_winded_vendor_is_cut_short_and_kept_on_one_line() -> None:
+    error = from_response(400, {}, json.dumps({"error": {"message": "no\n" * 900}}).encode(), provider="mine")
+    assert "\n" not in str(error)
+    assert len(str(error)) < 400
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after": "-3"}, 0.0),
+        ({"retry-after": "Fri, 20 Nov 2026 09:01:30 GMT"}, 90.0),
+        ({"retry-after": "Fri, 20 Nov 2026 08:00:00 GMT"}, 0.0),
+        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": ""}, None),
+        ({}, None),
+    ],
+)
+def test_a_pause_is_read_however_it_is_written(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after(headers, NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "nothing at all"),
+        (b"  \n", "nothing at all"),
+        (b"<html><head><title>Log  in</title></head>", "a web page titled “Log in”"),
+        (b"\n<!DOCTYPE HTML><body><h1 class=x>504</h1>", "a web page titled “504”"),
+        (b"<html></html>", "a web page"),
+        (b"upstream\nerror", "“upstream error”"),
+        (b"\xff\xfe", "“\ufffd\ufffd”"),
+    ],
+)
+def test_a_body_that_should_have_been_json_is_described(content: bytes, words: str) -> None:
+    assert describe(content) == words

@@ -1,0 +1,249 @@
+"""A small house with a real journal, the real policy and real tools, in which calls wait for a person."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.agent.agent import Agent
+from daemon.agent.loop import Limits
+from daemon.agent.prompt import Persona, PromptContext
+from daemon.agent.tool_calls import Hands
+from daemon.definitions.routines.routine import Routine
+from daemon.injection.inspector import Screen
+from daemon.models import ApprovalStatus, Run, Status, ToolContext, Usage, WaitingNotice
+from daemon.policy.policy import Policy
+from daemon.providers import create_provider
+from daemon.runs.approvals.approvals import Approvals
+from daemon.runs.approvals.approver import Desk
+from daemon.runs.approvals.notice import waiting_notice
+from daemon.runs.approvals.remembered import Remembered
+from daemon.runs.approvals.request import CallDescriber
+from daemon.runs.events import Events
+from daemon.runs.run import live
+from daemon.store.database import Database
+from daemon.store.journal import Claim, Journal
+from daemon.tools.builtin import files, finish, shell
+from daemon.tools.executor import ToolExecutor
+from daemon.tools.registry import FunctionRegistry
+from tests.blank import blank
+
+START = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
+POLICY = """
+version = 1
+[[rule]]
+tool = "file_write"
+effect = "ask"
+reason = "the owner wants to see it first"
+[[rule]]
+tool = "file_read"
+effect = "allow"
+[[rule]]
+tool = "shell"
+argv = ["tee", "-a"]
+effect = "ask"
+[[rule]]
+tool = "shell"
+argv = ["echo"]
+effect = "allow"
+[[rule]]
+tool = "send"
+effect = "allow"
+[[rule]]
+tool = "look"
+effect = "allow"
+"""
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.moment = START
+
+    def now(self) -> datetime:
+        return self.moment
+
+    def turn(self, **by: float) -> None:
+        self.moment += timedelta(**by)
+
+
+class House:
+    """What a run finds around itself; a host like the daemon's own."""
+
+    def __init__(self, folder: Path, journal: Journal, clock: Clock, replies: Any = ()) -> None:
+        self.workspace, self.state, self.clock, self.journal = folder / "ws", folder, clock, journal
+        self.scripts = folder / "scripts"
+        self.workspace.mkdir(exist_ok=True)
+        self.events, self.owner, self.zone = Events(), "test", "UTC"
+        self.sent: list[str] = []
+        self.replies = list(replies)
+        self.asked: list[Any] = []
+        self.registry = FunctionRegistry()
+        finish.register(self.registry)
+        files.register(self.registry, lambda: self.policy)
+        shell.register(self.registry, lambda: self.policy)
+
+        def send(text: str) -> str:
+            """Send."""
+            self.sent.append(text)
+            return f"sent {text}"
+
+        def look(at: str = "") -> str:
+            """Look."""
+            return f"saw {at}"
+
+        self.registry.register("send", None, send)
+        self.registry.register("look", None, look, read_only=True)
+        self.set_policy(POLICY)
+        self.queue: list[Run] = []
+        self.approvals = Approvals(
+            journal,
+            CallDescriber(lambda: self.policy, lambda: self.scripts),
+            Remembered(folder / "approvals.toml"),
+            submit=self.submit,
+            clock=clock,
+        )
+        fields = {"run": {"prompt": "Work.", "mode": "agent", "tools": ["*"]}}
+        self.routine = Routine.model_validate({"name": "daily", **fields})
+
+    def set_policy(self, text: str) -> None:
+        path = self.state / "policy.toml"
+        path.write_text(text)
+        self.policy = Policy.load(path, workspace=self.workspace, tools=("send", "look"))
+
+    async def submit(self, run: Run) -> None:
+        self.queue.append(run)
+
+    def now(self) -> datetime:
+        return self.clock.now()
+
+    def redact(self, text: str) -> str:
+        return text
+
+    def wake_outbox(self) -> None:
+        pass
+
+    async def sandbox(self) -> str:
+        return "landlock"
+
+    def wake_approvals(self) -> None:
+        self.approvals.wake()
+
+    def waiting_notice(self, run: Run, routine: Routine, petitions: Any, until: datetime) -> WaitingNotice:
+        targets = [*(place.to for place in routine.deliver if "waiting" in place.on), *self.journal.alerting.to]
+        return waiting_notice(run, petitions, targets, until=until, redact=self.redact)
+
+    async def routine_of(self, run: Run) -> Routine:
+        return self.routine
+
+    def context(self, run: Run) -> ToolContext:
+        return ToolContext(run=run.id, routine=run.routine, workspace=self.workspace)
+
+    def desk(self, run: Run) -> Desk:
+        approvals = self.approvals
+        return Desk(run, self.journal, lambda: self.policy, approvals.calls, approvals.remembered, now=self.now)
+
+    def hands_for(self, run: Run, routine: Routine) -> Hands:
+        return Hands(
+            registry=self.registry,
+            executor=ToolExecutor(self.registry),
+            policy=self.policy,
+            context=self.context(run),
+            offered=self.registry.names(),
+            desk=self.desk(run),
+            screen=Screen(run, self.journal, lambda: self.policy),
+            stamp=self.stamp,
+        )
+
+    def stamp(self) -> dict[str, str]:
+        return {"policy": self.policy.hash, "sandbox": "profiles"}
+
+    hands_for_gate = hands_for
+
+    async def agent_for(self, run: Run, routine: Routine, record: Any, deadline: float) -> Agent:
+        answered = sum(step.kind == "llm" for step in record.steps)
+        self.provider = create_provider("scripted", replies=self.replies[answered:])
+        return Agent(
+            self.provider,
+            self.registry,
+            policy=self.policy,
+            journal=record,
+            context=PromptContext(
+                persona=Persona(), workspace=self.workspace, now=self.now(), zone=UTC, routine=run.routine
+            ),
+            tool_context=self.context(run),
+            limits=Limits(attempts=1),
+            steps=record.steps,
+            deadline=deadline,
+            desk=self.desk(run),
+            screen=Screen(run, self.journal, lambda: self.policy),
+            stamp=self.stamp,
+            taint=run.taint,
+        )
+
+    async def archive(self, run: Run, routine: Routine, reply: Any, steps: Any) -> Usage:
+        return Usage()
+
+    async def open(self, **more: Any) -> Run:
+        self.clock.turn(seconds=1)
+        claim = Claim(
+            routine=self.routine.name,
+            definition=self.routine.dump(),
+            trigger="cron",
+            slot=self.clock.moment,
+            goal="Work.",
+            **more,
+        )
+        (run,) = await self.journal.open_slots([claim])
+        assert run is not None
+        return run
+
+    async def live(self, run: Run | None = None) -> Run:
+        """Live a run as far as it goes."""
+        run = run or await self.open()
+        await live(run.id, self)  # type: ignore[arg-type]
+        return await self.journal.get(run.id)
+
+    async def pending(self) -> list[Any]:
+        return await self.journal.approvals(status=ApprovalStatus.PENDING)
+
+    async def waits(self) -> tuple[Run, Any]:
+        """Live a run up to its first question."""
+        run = await self.live()
+        assert run.status is Status.WAITING, run.detail
+        (asked,) = await self.pending()
+        return run, asked
+
+    def told(self) -> list[str]:
+        """What the model was told of its calls when it was asked last."""
+        return [message.content for message in self.provider.asked[-1].messages if message.role == "tool"]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def journal(tmp_path: Path, clock: Clock) -> Any:
+    database = await Database.open(blank(tmp_path / "agentd.db"))
+    yield Journal(database, clock=clock.now)
+    await database.close()
+
+
+@pytest.fixture
+def house(tmp_path: Path, journal: Journal, clock: Clock) -> Any:
+    def build(*replies: Any) -> House:
+        return House(tmp_path, journal, clock, replies)
+
+    return build
+
+
+def turn(*calls: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    return {"tool_calls": [{"name": name, "arguments": arguments} for name, arguments in calls]}
+
+
+def write(path: str = "out.md", content: str = "x") -> tuple[str, dict[str, Any]]:
+    return ("file_write", {"path": path, "content": content})

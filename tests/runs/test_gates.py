@@ -1,0 +1,385 @@
+"""Gates: what is decided before any model is asked, by a program, by lot and by what was heard."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.agent.tool_calls import Hands
+from daemon.definitions.schedule import Schedule
+from daemon.models import Outcome, Reason, Status, StepKind, ToolContext
+from daemon.policy.policy import Policy
+from daemon.runs.run import live
+from daemon.scheduler.slots import moments, next_moment
+from daemon.store.database import Database
+from daemon.store.journal import Journal
+from daemon.tools.builtin import shell
+from daemon.tools.executor import ToolExecutor
+from daemon.tools.registry import FunctionRegistry
+from tests.blank import blank
+from tests.clockwork import House as Ledger
+from tests.clockwork import at, routine
+from tests.runs.test_run import START, House
+
+# --- command
+
+POLICY = """
+version = 1
+[limits]
+shell_seconds = 1
+[[rule]]
+tool = "shell"
+effect = "allow"
+argv = [["test", "cat", "sleep", "touch"]]
+"""
+
+
+class Gated(House):
+    """A host whose gates run real programs in a real workspace."""
+
+    def __init__(self, journal, folder, command, **fields):
+        super().__init__(journal, ["I looked.", "And again."], gate={"command": command}, **fields)
+        self.workspace = folder / "workspace"
+        self.workspace.mkdir()
+        (folder / "policy.toml").write_text(POLICY)
+        self.real = Policy.load(folder / "policy.toml", workspace=self.workspace)
+        self.tools = FunctionRegistry()
+        shell.register_for_gates(self.tools, lambda: self.real)
+
+    def hands_for_gate(self, run, routine):
+        context = ToolContext(run=run.id, routine=run.routine, workspace=self.workspace)
+        return Hands(
+            registry=self.tools,
+            executor=ToolExecutor(self.tools),
+            policy=self.real,
+            context=context,
+            offered=["shell"],
+            redact=self.redact,
+        )
+
+
+@pytest.fixture
+async def journal(tmp_path):
+    database = await Database.open(blank(tmp_path / "agentd.db"))
+    yield Journal(database, clock=lambda: START)
+    await database.close()
+
+
+TODO = ["test", "-s", "inbox/to do"]
+
+
+async def test_a_gate_whose_command_says_no_closes_before_anything_is_gathered(journal, tmp_path):
+    house = Gated(journal, tmp_path, TODO, gather=[{"name": "host", "tool": "disks"}])
+    run = await house.one()
+    assert (run.status, run.detail) == (Status.SKIPPED, "the gate's command said no: test -s 'inbox/to do'")
+    assert house.provider.asked == []
+    call, result = await journal.steps(run.id)
+    assert (call.kind, call.iteration, call.call_id) == (StepKind.CALL, 0, "gate.command")
+    assert call.body["verdict"]["effect"] == "allow"
+    assert result.body["value"] == {"exit_code": 1, "output": ""}
+    (slot, *_) = await journal.slots()
+    assert (slot.outcome, slot.reason) == (Outcome.SKIPPED, Reason.GATE)
+    assert await journal.deliveries() == []
+
+
+async def test_a_gate_whose_command_says_yes_opens(journal, tmp_path):
+    house = Gated(journal, tmp_path, TODO, gather=[{"name": "host", "tool": "disks"}])
+    (house.workspace / "inbox").mkdir()
+    (house.workspace / "inbox/to do").write_text("water the plants")
+    run = await house.one()
+    assert (run.status, run.report) == (Status.SUCCEEDED, "I looked.")
+    assert "exit_code" not in house.provider.asked[-1].messages[-1].content, "the model is not told of the gate"
+
+
+@pytest.mark.parametrize(
+    ("command", "detail"),
+    [
+        (["test", "1", "-eq", "x"], "the gate's command failed with exit code 2: test 1 -eq x: "),
+        (["sleep", "30"], "the gate's command was not run: sleep 30: [failed] stopped after 1 s"),
+        (["rm", "-rf", "."], "the gate's command may not run: rm -rf .: no rule allows the program rm"),
+        (["test", "a\nb"], "the gate's command may not run: test 'a b': "),
+    ],
+)
+async def test_a_gate_that_cannot_tell_is_a_failure_that_says_why(journal, tmp_path, command, detail):
+    house = Gated(journal, tmp_path, command)
+    run = await house.one()
+    assert run.status is Status.FAILED
+    assert run.detail.startswith(detail)
+    assert "\n" not in run.detail
+    assert house.provider.asked == []
+
+
+@pytest.mark.parametrize("trigger", ["manual", "first_run", "once"])
+async def test_a_person_does_not_wait_for_a_gate(journal, tmp_path, trigger):
+    house = Gated(journal, tmp_path, TODO)
+    run = await house.one(trigger=trigger, event="e")
+    assert run.status is Status.SUCCEEDED
+
+
+async def test_what_the_gate_said_is_not_asked_again_when_a_run_resumes(journal, tmp_path):
+    house = Gated(journal, tmp_path, ["test", "!", "-e", "seen"], gather=[{"name": "host", "tool": "stuck"}])
+    started = asyncio.Event()
+
+    async def stuck() -> None:
+        """Wait."""
+        started.set()
+        await asyncio.Event().wait()
+
+    house.registry.register("stuck", None, stuck, read_only=True)
+    run = await house.open()
+    task = asyncio.create_task(live(run.id, house))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    (house.workspace / "seen").touch()
+    house.registry.get_function("stuck")
+    task = asyncio.create_task(live(run.id, house))
+    started.clear()
+    await started.wait()  # it got past the gate once more
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    commands = [step for step in await journal.steps(run.id) if step.call_id == "gate.command"]
+    assert len(commands) == 2, "one call and its result"
+
+
+async def test_a_gate_that_may_have_changed_something_is_not_run_twice(journal, tmp_path):
+    house = Gated(journal, tmp_path, ["touch", "seen"])
+    run = await house.open()
+    taken = await journal.take(run.id, owner="dies")
+    body = {"tool": "shell", "arguments": {"command": "touch seen"}, "repeatable": False}
+    from daemon.models import Step
+
+    await journal.append(taken, Step(kind=StepKind.CALL, iteration=0, call_id="gate.command", body=body))
+    await journal.recover("test")
+    ended = await live(run.id, house)
+    assert ended.status is Status.FAILED
+    assert "interrupted" in ended.detail
+    assert not (house.workspace / "seen").exists()
+
+
+# --- moments
+
+HOURS = st.builds(
+    lambda start, length: (
+        f"{start // 60:02}:{start % 60:02}-{(start + length) // 60 % 24:02}:{(start + length) % 60:02}"
+    ),
+    st.integers(0, 1439),
+    st.integers(60, 1439),
+)
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(
+    st.sampled_from(["Europe/Berlin", "America/New_York", "Asia/Tokyo", "Australia/Lord_Howe"]),
+    HOURS,
+    st.sampled_from([{"every": timedelta(minutes=30)}, {"cron": "*/20 * * * *"}, {"cron": "0 * * * 1-5"}]),
+    st.integers(1, 6),
+    st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1), timezones=st.just(UTC)),
+)
+def test_moments_are_slots_of_the_active_hours_one_in_each_part_of_them(zone, hours, trigger, number, now):
+    schedule = Schedule.of(timezone=zone, active_hours=hours, **trigger)
+    begin, end = schedule.window(now)
+    found = moments(schedule, "heartbeat", number, now)
+    assert begin <= now
+    assert now < end or not schedule.active(now)
+    assert len(found) <= number
+    assert list(found) == sorted(set(found))
+    for slot in found:
+        assert begin <= slot < end
+        assert schedule.active(slot)
+        assert schedule.prev(slot) == slot
+    parts = [int((slot - begin) / ((end - begin) / number)) for slot in found]
+    assert len(set(parts)) == len(parts)
+    inside = begin + (end - begin) / 2
+    assert moments(schedule, "heartbeat", number, inside) == found, "the whole day long they are the same"
+
+
+def test_moments_differ_from_day_to_day_and_from_routine_to_routine():
+    schedule = Schedule.of(timezone="Europe/Berlin", every=timedelta(minutes=10), active_hours="08:00-21:00")
+    days = [datetime(2026, 3, day, 12, tzinfo=UTC) for day in range(1, 29)]
+    drawn = [
+        [f"{slot.astimezone(ZoneInfo('Europe/Berlin')):%H:%M}" for slot in moments(schedule, "a", 2, day)]
+        for day in days
+    ]
+    assert all(len(each) == 2 for each in drawn)
+    assert len({tuple(each) for each in drawn}) > 20
+    assert moments(schedule, "a", 2, days[0]) != moments(schedule, "b", 2, days[0])
+
+
+def test_a_night_counts_as_the_day_on_which_it_began():
+    schedule = Schedule.of(timezone="UTC", every=timedelta(minutes=30), active_hours="21:00-08:00")
+    evening, morning = datetime(2026, 1, 1, 22, tzinfo=UTC), datetime(2026, 1, 2, 7, tzinfo=UTC)
+    assert schedule.window(evening) == schedule.window(morning)
+    assert moments(schedule, "owl", 3, evening) == moments(schedule, "owl", 3, morning)
+    assert schedule.window(evening)[0].date() == date(2026, 1, 1)
+
+
+def greeting(**gate):
+    return routine(
+        "heartbeat",
+        {"every": timedelta(minutes=30), "timezone": "UTC", "active_hours": "08:00-21:00"},
+        gate={"moments": 2, **gate},
+        deliver=[{"to": "log"}],
+    )
+
+
+async def speak(house: Ledger, delivered: bool | None = True) -> None:
+    """Live what is queued; its report arrives, is lost, or is still on its way (None)."""
+    for run in await house.journal.active():
+        taken = await house.journal.take(run.id, owner="test")
+        now = datetime.now(UTC)
+        await house.journal.end(taken.to(Status.SUCCEEDED, ended=now, report="Hello."), [("log", {})])
+        for delivery in await house.journal.deliveries(run=run.id):
+            if delivered:
+                await house.journal.delivered(delivery.id, "said")
+            elif delivered is False:
+                await house.journal.delivery_failed(delivery.id, "nobody there", None)
+
+
+async def through_the_day(house: Ledger, day: str = "02", **how) -> list[str]:
+    for half_hour in range(16, 43):
+        await house.reach(f"{day} {half_hour // 2:02}:{half_hour % 2 * 30:02}")
+        await speak(house, **how)
+    return [run.slot.strftime("%H:%M") for run in house.submitted if run.slot.strftime("%d") == day]
+
+
+def drawn(day: str = "02") -> list[str]:
+    schedule = Schedule.of(timezone="UTC", every=timedelta(minutes=30), active_hours="08:00-21:00")
+    return [f"{slot:%H:%M}" for slot in moments(schedule, "heartbeat", 2, at(f"{day} 12:00"))]
+
+
+async def settle_in(house: Ledger, **gate) -> None:
+    """Boot in the evening, when the day's moments are over."""
+    house.time.move_to(at("01 22:00"))
+    await house.boot(greeting(**gate))
+
+
+async def test_a_heartbeat_speaks_at_its_moments_and_lets_all_other_slots_pass(house: Ledger) -> None:
+    await settle_in(house)
+    assert await through_the_day(house) == drawn()
+    assert all("skipped gate" in row or "ran" in row or "quiet_hours" in row for row in await house.rows())
+
+
+async def test_a_restart_draws_no_new_lots(house: Ledger) -> None:
+    await settle_in(house)
+    first, second = drawn()
+    await house.reach(f"02 {first}")
+    await speak(house)
+    await house.boot(greeting())
+    assert await through_the_day(house) == [first, second]
+
+
+async def test_a_greeting_that_did_not_arrive_is_tried_again_at_the_next_slot(house: Ledger) -> None:
+    await settle_in(house)
+    first, _ = drawn()
+    await house.reach(f"02 {first}")
+    await speak(house, delivered=False)
+    await house.reach((at(f"02 {first}") + timedelta(minutes=30)).isoformat()[:16])
+    await speak(house)
+    await house.reach((at(f"02 {first}") + timedelta(minutes=60)).isoformat()[:16])
+    greeted = [run for run in house.submitted if run.slot >= at("02 00:00")]
+    assert len(greeted) == 2, "the second one arrived and has used the moment up"
+
+
+async def test_a_greeting_on_its_way_is_not_repeated(house: Ledger) -> None:
+    await settle_in(house)
+    assert await through_the_day(house, delivered=None) == drawn()
+
+
+async def test_a_silent_run_leaves_the_moment_open(house: Ledger) -> None:
+    await settle_in(house)
+    first, _ = drawn()
+    await house.reach(f"02 {first}")
+    (run,) = [run for run in await house.journal.active() if run.slot == at(f"02 {first}")]
+    taken = await house.journal.take(run.id, owner="test")
+    await house.journal.end(taken.to(Status.SUCCEEDED, ended=at(f"02 {first}"), silent=True), [("log", {})])
+    following = at(f"02 {first}") + timedelta(minutes=30)
+    await house.reach(following.isoformat()[:16])
+    assert house.submitted[-1].slot == following
+
+
+async def test_a_busy_operator_moves_the_greeting_and_two_are_never_said_in_a_row(house: Ledger) -> None:
+    await settle_in(house, idle="4h")
+    _, second = drawn()
+    seen = at(f"02 {second}") - timedelta(minutes=10)
+    await house.journal.remember("operator_seen", seen.isoformat())
+    await house.reach(seen.isoformat()[:16])
+    before = len(house.submitted)
+    await speak(house)
+    await house.reach((seen + timedelta(hours=3)).isoformat()[:16])
+    assert len(house.submitted) == before, "somebody is at work"
+
+
+async def test_a_moment_before_the_routine_was_there_is_past(house: Ledger) -> None:
+    first, second = drawn()
+    house.time.move_to(at(f"02 {first}") + timedelta(minutes=1))
+    await house.boot(greeting())
+    assert await through_the_day(house) == [second]
+
+
+async def test_its_words_say_that_it_speaks_at_moments_only(house: Ledger) -> None:
+    await settle_in(house)
+    slots = "every 30 minutes within 08:00-21:00, UTC"
+    assert house.engine.words(greeting()) == f"at 2 random moments of a day ({slots})"
+    assert house.engine.words(greeting(moments=1)) == f"at a random moment of a day ({slots})"
+
+
+async def test_next_shows_the_moments_and_none_of_the_other_slots(house: Ledger) -> None:
+    await settle_in(house)
+    days = ("02", "03", "04")
+    expected = [at(f"{day} {each}") for day in days for each in drawn(day)]
+    assert house.engine.next_fires("heartbeat", 6) == expected
+    assert house.engine.next_fires("heartbeat", 1, after=expected[0]) == expected[1:2]
+
+
+def test_the_moments_of_weekdays_go_on_after_the_weekend() -> None:
+    schedule = Schedule.of(
+        timezone="Europe/Berlin", every=timedelta(minutes=10), active_hours="22:00-06:00", active_days="mon-fri"
+    )
+    moment, found = datetime(2026, 3, 1, tzinfo=UTC), []
+    while len(found) < 50:
+        moment = next_moment(schedule, "owl", 3, moment)
+        assert moment is not None
+        assert moment in moments(schedule, "owl", 3, moment)
+        found.append(moment)
+    assert found == sorted(set(found))
+    nights = {schedule.window(each)[0].astimezone(schedule.zone) for each in found}
+    assert {night.isoweekday() for night in nights} == {1, 2, 3, 4, 5}
+
+
+def test_what_happens_only_once_has_no_moments_after_it() -> None:
+    schedule = Schedule.of(timezone="UTC", at=at("02 09:00"))
+    assert next_moment(schedule, "once", 1, at("02 10:00")) is None
+
+
+# --- the others
+
+
+async def test_silent_runs_do_not_use_up_the_day(house: Ledger) -> None:
+    house.time.move_to(at("01 22:00"))
+    await house.boot(
+        routine("watchman", {"every": timedelta(hours=1), "timezone": "UTC"}, gate={"max_per_day": 1}, deliver=[])
+    )
+    for hour in ("01", "02"):
+        await house.reach(f"02 {hour}:00")
+        (run,) = await house.journal.active()
+        taken = await house.journal.take(run.id, owner="test")
+        await house.journal.end(taken.to(Status.SUCCEEDED, ended=datetime.now(UTC), silent=hour == "01"))
+    await house.reach("02 05:00")
+    assert (await house.rows())[-1] == "02 03:00 to 02 05:00, 3 skipped gate"
+
+
+async def test_the_ledger_keeps_the_key_that_closed_the_gate_whatever_the_file_says_later(house: Ledger) -> None:
+    await settle_in(house, idle="4h")
+    await house.journal.remember("operator_seen", at(f"02 {drawn()[0]}").isoformat())
+    await through_the_day(house)
+    await house.reload(greeting())
+    rows = {row.rule for row in await house.journal.slots("heartbeat", limit=1000) if row.reason is Reason.GATE}
+    assert rows == {"moments = 2", 'idle = "4h"'}

@@ -1,0 +1,250 @@
+"""What a routine shows to its model: the pictures of its globs, each judged, and a word on those it cannot show."""
+
+import base64
+import json
+import struct
+import zlib
+
+import pytest
+
+from daemon.models import Status, Taint
+from daemon.policy.policy import Policy
+from daemon.providers.wire.images import image_of
+from daemon.runs.images import look_at
+from tests.fakes.vendor import FakeVendor
+from tests.inside import Home
+
+READ = 'version = 1\n[[rule]]\ntool = "file_read"\neffect = "allow"\n'
+
+
+def png(width=1, height=1):
+    """Return a picture, all black."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    body = zlib.compress((b"\0" + b"\0" * width) * height)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+
+
+@pytest.fixture
+def home(tmp_path):
+    made = Home(tmp_path)
+    made.write("policy.toml", READ)
+    (made.state / "workspace" / "plots").mkdir(parents=True)
+    return made
+
+
+def put(home, name, data):
+    (home.state / "workspace" / name).write_bytes(data)
+
+
+def configured(home, vendor, kind="claude", model="claude-opus-5-5", path="", more="", media='"plots/*"'):
+    home.write(
+        "config.toml",
+        f'provider = "m"\n[providers.m]\nkind = "{kind}"\nmodel = "{model}"\nbase_url = "{vendor.url}{path}"\n'
+        f'api_key = "sk-0123456789"\n{more}',
+    )
+    home.routine(
+        "look",
+        f'[run]\nprompt = "What do you see?"\nmemory = "none"\nmedia = [{media}]\n[run.retry]\nattempts = 1\n',
+    )
+
+
+def shown(request):
+    """Return the bytes of the pictures in a request, and the text beside them."""
+    (message,) = [each for each in request.body.get("messages") or request.body["input"] if each["role"] == "user"]
+    if isinstance(message["content"], str):
+        return [], message["content"]
+    found, text = [], ""
+    for part in message["content"]:
+        match part["type"]:
+            case "image":
+                found.append(base64.b64decode(part["source"]["data"]))
+            case "image_url":
+                found.append(base64.b64decode(part["image_url"]["url"].partition(",")[2]))
+            case "input_image":
+                found.append(base64.b64decode(part["image_url"].partition(",")[2]))
+            case _:
+                text += part["text"]
+    return found, text
+
+
+async def looked(home, vendor, **how):
+    configured(home, vendor, **how)
+    async with home.open() as daemon:
+        assert not daemon.faults, daemon.faults
+        run = await daemon.run("look")
+        assert not vendor.refusals
+        return run
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "path", "more"),
+    [
+        ("claude", "claude-opus-5-5", "", ""),
+        ("minimax", "MiniMax-M3", "", ""),
+        ("openai", "gpt-6-astra", "/v1", ""),
+        ("openai", "gpt-6-astra", "/v1", 'api = "responses"\n'),
+        ("open_source", "qwen3-vl", "/v1", "[providers.m.capabilities]\nimages = true\n"),
+    ],
+)
+async def test_a_model_sees_the_pictures_of_its_routine(home, monkeypatch, kind, model, path, more):
+    put(home, "plots/b.png", png(2, 2))
+    put(home, "plots/a.png", png())
+    async with FakeVendor(["Two black squares."]) as vendor:
+        run = await looked(home, vendor, kind=kind, model=model, path=path, more=more)
+    images, text = shown(vendor.requests[0])
+    assert images == [png(), png(2, 2)] and "1. plots/a.png\n2. plots/b.png" in text
+    assert run.status is Status.SUCCEEDED and run.detail is None
+    assert run.taint is Taint.TAINTED, "anybody may have written into a picture"
+
+
+async def test_what_cannot_be_shown_is_named_in_the_run_and_in_the_prompt(home):
+    put(home, "plots/fine.png", png())
+    put(home, "plots/heavy.png", png() + b"\0" * 6_000_000)
+    put(home, "plots/notes.txt", b"no picture")
+    put(home, "plots/wide.png", png(9000, 1))
+    (home.state / "workspace" / "plots" / "link.png").symlink_to("/etc/passwd")
+    home.write("policy.toml", READ + '[[rule]]\ntool = "*"\neffect = "deny"\npaths = ["*.key"]\n')
+    put(home, "plots/secret.key", png())
+    async with FakeVendor(["One."]) as vendor:
+        run = await looked(home, vendor, media='"plots/*", "nowhere/*.png"')
+    images, text = shown(vendor.requests[0])
+    assert images == [png()] and run.status is Status.SUCCEEDED
+    for said in (
+        "plots/heavy.png is not shown: has 6.0 MB",
+        "plots/notes.txt is not shown: is no PNG, JPEG, GIF or WebP picture",
+        "plots/wide.png is not shown: has 9000 x 1 pixels; vendors take 8000 at most",
+        "plots/secret.key is not shown: the policy does not allow it",
+        "no file fits nowhere/*.png",
+    ):
+        assert said in text and said in run.detail
+    assert "link.png" not in text
+
+
+async def test_of_too_many_the_newest_are_shown(home):
+    import os
+
+    for number in range(23):
+        put(home, f"plots/{number:02}.png", png())
+        os.utime(home.state / "workspace" / "plots" / f"{number:02}.png", (number, number))
+    async with FakeVendor(["Many."]) as vendor:
+        run = await looked(home, vendor)
+    images, text = shown(vendor.requests[0])
+    assert len(images) == 20 and "1. plots/03.png" in text
+    assert run.detail.count("20 pictures are shown at most") == 3 and "plots/00.png is not shown" in run.detail
+
+
+async def test_a_model_that_sees_none_is_asked_all_the_same_and_the_run_says_so(home):
+    put(home, "plots/a.png", png())
+    async with FakeVendor(["I see nothing."]) as vendor:
+        run = await looked(home, vendor, kind="open_source", model="deepseek-v4-pro", path="/v1")
+    images, text = shown(vendor.requests[0])
+    assert not images and "1 image was left out: this model sees none" in text
+    assert run.status is Status.SUCCEEDED and run.detail == "deepseek-v4-pro sees no pictures: it was shown none of 1"
+
+
+async def test_the_pictures_of_a_batch_that_landed_are_shown(home):
+    put(home, "plots/a.png", png())
+    put(home, "plots/b.png", png(3, 3))
+    policy = Policy.load(home.folder / "policy.toml", workspace=home.state / "workspace")
+    seen = look_at(["{path}"], ["plots/b.png"], policy=policy, routine="look")
+    assert seen.images == (image_of(png(3, 3)),) and not seen.notes
+    assert look_at(["{path}"], [], policy=policy, routine="look").notes == ("no file has landed",)
+
+
+async def test_folders_that_the_policy_lets_it_read_may_hold_them(home, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "x.png").write_bytes(png())
+    glob = f"{tmp_path}/elsewhere/*.png"
+    policy = Policy.load(home.folder / "policy.toml", workspace=home.state / "workspace")
+    assert "lies outside" in look_at([glob], [], policy=policy, routine="look").notes[0]
+    home.write("policy.toml", READ + f'[paths]\nread = ["{tmp_path}/elsewhere"]\n')
+    policy = Policy.load(home.folder / "policy.toml", workspace=home.state / "workspace")
+    assert look_at([glob], [], policy=policy, routine="look").images == (image_of(png()),)
+
+
+async def test_a_run_that_is_taken_up_again_shows_the_very_same(home):
+    put(home, "plots/a.png", png())
+    async with FakeVendor([{"error": 529, "message": "busy"}] * 3 + ["One."]) as vendor:
+        configured(home, vendor)
+        home.routine("look", home_text(home).replace("attempts = 1", 'attempts = 3\nbackoff = "1s"'))
+        async with home.open() as daemon:
+            run = await daemon.app.engine.trigger("look", event="e")
+            await daemon.app.executor.running[run.id]
+            assert (await daemon.app.journal.get(run.id)).status is Status.QUEUED
+        put(home, "plots/a.png", png(5, 5))
+        home.clock.turn(minutes=5)
+        async with home.open() as daemon:
+            await daemon.app.executor.submit(await daemon.app.journal.get(run.id))
+            await daemon.app.executor.running[run.id]
+            assert (await daemon.app.journal.get(run.id)).status is Status.SUCCEEDED
+            from daemon.api.schemas import step_view
+
+            steps = [json.dumps(step_view(each)) for each in await daemon.app.journal.steps(run.id)]
+    assert shown(vendor.requests[-1])[0] == [png()]
+    assert not any(base64.b64encode(png()).decode() in each for each in steps), "who looks at steps is told their size"
+    assert any(f'"bytes": {len(png())}' in each for each in steps)
+
+
+def home_text(home):
+    return (home.folder / "routines" / "look.toml").read_text()
+
+
+@pytest.mark.parametrize("model", ["claude-opus-5-5", "claude-blind"])
+async def test_a_run_with_pictures_is_played_again_from_its_record(home, model):
+    put(home, "plots/a.png", png())
+    put(home, "plots/b.txt", b"none")
+    blind = "[providers.m.capabilities]\nimages = false\n" if model == "claude-blind" else ""
+    async with FakeVendor(["One."]) as vendor:
+        configured(home, vendor, model=model, more=blind)
+        async with home.open() as daemon:
+            run = await daemon.run("look")
+            (home.state / "workspace" / "plots" / "a.png").unlink()
+            told = await daemon.app.replays.replay(run.id)
+    assert told["identical"], told
+
+
+@pytest.mark.parametrize(
+    ("media", "said"),
+    [
+        ("{path}", "without watch no file lands"),
+        ("../x/*.png", "leaves the workspace"),
+        ("plots/", "names a folder"),
+        ("/srv/../etc/*", "leaves the workspace"),
+    ],
+)
+async def test_a_glob_that_cannot_be_used_is_a_fault_of_the_file(home, media, said):
+    home.write("config.toml", "")
+    home.routine("look", f'[run]\nprompt = "Look."\nmedia = ["{media}"]\n')
+    async with home.open() as daemon:
+        assert said in str(daemon.faults["look"])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GIF89a" + struct.pack("<HH", 9000, 3),
+        b"RIFF\0\0\0\0WEBPVP8X" + b"\0" * 8 + (8999).to_bytes(3, "little") + (2).to_bytes(3, "little"),
+        b"\xff\xd8\xff\xe0\0\x04ab\xff\xc2\0\x11\x08" + struct.pack(">HH", 3, 9000) + b"\3",
+    ],
+)
+def test_the_size_of_every_kind_is_read_from_its_own_head(data):
+    with pytest.raises(ValueError, match="has 9000 x 3 pixels"):
+        image_of(data)
+
+
+async def test_a_program_shows_pictures_to_the_agent_itself(home, tmp_path):
+    from daemon.agent.agent import Agent
+    from tests.providers import calls
+
+    (tmp_path / "a.png").write_bytes(png())
+    async with FakeVendor(["A square."]) as vendor:
+        provider = calls.provider("claude opus", vendor)
+        reply = await Agent(provider).process_message("What is this?", media=[tmp_path / "a.png"])
+        with pytest.raises(ValueError, match="is no PNG"):
+            await Agent(provider).process_message("And this?", media=[home.folder / "policy.toml"])
+        await provider.close()
+    assert reply.content == "A square." and shown(vendor.requests[0])[0] == [png()]

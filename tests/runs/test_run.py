@@ -1,0 +1,442 @@
+"""The life of a run ends in exactly one way, and its row says which and why."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from daemon.agent.agent import Agent
+from daemon.agent.loop import Limits
+from daemon.agent.prompt import Persona, PromptContext
+from daemon.agent.tool_calls import Hands
+from daemon.definitions.routines.routine import Routine
+from daemon.errors import BadKey, DaemonError, Overloaded, ToolFailed
+from daemon.models import DeliveryStatus, Outcome, Status, StepKind, ToolContext, Usage
+from daemon.providers import create_provider
+from daemon.runs.events import Events
+from daemon.runs.run import live
+from daemon.store.database import Database
+from daemon.store.journal import Claim, Journal
+from daemon.tools.executor import ToolExecutor
+from daemon.tools.registry import FunctionRegistry
+from tests.agent.conftest import Rules, call, calls
+from tests.blank import blank
+
+START = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
+
+
+class House:
+    """A small host: a real journal, a script for a model, and a few functions."""
+
+    def __init__(self, journal, replies=(), **routine):
+        self.journal, self.events, self.owner, self.zone = journal, Events(), "test", "Europe/Berlin"
+        self.moment = START
+        self.woken = 0
+        self.archived = []
+        self.provider = create_provider("scripted", replies=replies)
+        self.policy = Rules()
+        self.registry = FunctionRegistry()
+        self.disk = "71 %"
+
+        def disks() -> dict:
+            """Disks."""
+            if self.disk == "broken":
+                raise OSError("no such disk")
+            return {"disks": self.disk}
+
+        def finish(notify: bool = True, reason: str = "") -> str:
+            """End."""
+            return "ended"
+
+        self.registry.register(
+            "disks",
+            None,
+            disks,
+            read_only=True,
+            changes=lambda before, after: [f"{before['disks']} → {after['disks']}"] if before != after else [],
+        )
+
+        def peek(path: str) -> str:
+            """Look."""
+            if path.endswith(".key"):
+                raise ToolFailed("keys stay closed")
+            return f"begins like {path}"
+
+        self.registry.register("finish", None, finish, read_only=True)
+        self.registry.register("peek", None, peek, read_only=True)
+        fields = {"run": {"prompt": "Report."}, "deliver": [{"to": "file", "path": "r.md"}]}
+        self.routine = Routine.model_validate({"name": "daily", **fields, **routine})
+
+    def now(self):
+        return self.moment
+
+    def redact(self, text):
+        return text.replace("s3cr3t", "[secret]")
+
+    def wake_outbox(self):
+        self.woken += 1
+
+    async def sandbox(self):
+        return "landlock"
+
+    def wake_approvals(self):
+        self.woken += 1
+
+    async def routine_of(self, run):
+        return Routine.restore(await self.journal.definition(run.definition))
+
+    def context(self, run):
+        return ToolContext(run=run.id, routine=run.routine, workspace=Path("/nowhere"))
+
+    def hands_for(self, run, routine):
+        return Hands(
+            registry=self.registry,
+            executor=ToolExecutor(self.registry),
+            policy=self.policy,
+            context=self.context(run),
+            offered=self.registry.names(),
+            redact=self.redact,
+        )
+
+    def hands_for_gate(self, run, routine):
+        return self.hands_for(run, routine)
+
+    async def agent_for(self, run, routine, record, deadline):
+        offered = [*routine.run.tools, "finish"] if routine.run.mode == "agent" else []
+        return Agent(
+            self.provider,
+            self.registry,
+            policy=self.policy,
+            journal=record,
+            context=PromptContext(
+                persona=Persona(),
+                workspace=Path("/nowhere"),
+                now=self.moment,
+                zone=UTC,
+                routine=run.routine,
+                silent_token=routine.run.silent_token or "",
+            ),
+            tool_context=self.context(run),
+            offered=offered,
+            limits=Limits(attempts=1),
+            steps=record.steps,
+            deadline=deadline,
+            redact=self.redact,
+        )
+
+    async def archive(self, run, routine, reply, steps):
+        self.archived.append((run.id, reply.content))
+        return Usage()
+
+    async def open(self, trigger="cron", event=None, outcome=Outcome.RAN, **more):
+        claim = Claim(
+            routine=self.routine.name,
+            definition=self.routine.dump(),
+            trigger=trigger,
+            slot=self.moment,
+            goal=self.routine.run.prompt,
+            event=event,
+            outcome=outcome,
+            **more,
+        )
+        (run,) = await self.journal.open_slots([claim])
+        return run
+
+    async def one(self, **claim):
+        """Open a slot, live its run, and move on by a day."""
+        run = await self.open(**claim)
+        await live(run.id, self)
+        self.moment += timedelta(days=1)
+        return await self.journal.get(run.id)
+
+
+@pytest.fixture
+async def journal(tmp_path):
+    clock = [START]
+    database = await Database.open(blank(tmp_path / "agentd.db"))
+    yield Journal(database, clock=lambda: clock[0])
+    await database.close()
+
+
+GATHER = [{"name": "host", "tool": "disks"}]
+
+
+async def test_a_run_that_answers_has_succeeded_and_its_report_is_on_its_way(journal):
+    house = House(journal, ["All is well."])
+    run = await house.one()
+    assert (run.status, run.report, run.iterations) == (Status.SUCCEEDED, "All is well.", 1)
+    (delivery,) = await journal.deliveries(run=run.id)
+    assert (delivery.target, delivery.status) == ("file", DeliveryStatus.PENDING)
+    assert delivery.report.scheduled_zone == "Europe/Berlin"
+    assert house.woken == 1
+    assert house.archived == [(run.id, "All is well.")]
+
+
+async def test_the_model_reads_the_facts_and_what_changed_in_them(journal):
+    house = House(journal, ["first", "second"], gather=GATHER)
+    await house.one()
+    house.disk = "84 %"
+    await house.one()
+    goal = house.provider.asked[-1].messages[-1].content
+    assert "84 %" in goal
+    assert "71 % → 84 %" in goal
+
+
+async def test_a_closed_gate_asks_no_model_and_costs_nothing(journal):
+    house = House(journal, ["first"], gather=GATHER, gate={"changed": ["host.disks"]})
+    first, second = await house.one(), await house.one()
+    assert (first.status, second.status) == (Status.SUCCEEDED, Status.SKIPPED)
+    assert second.detail == "nothing changed in host.disks since the last good run"
+    assert second.usage.total == 0
+    assert await journal.deliveries(run=second.id) == []
+    (slot, *_) = await journal.slots("daily")
+    assert (slot.outcome, slot.run) == (Outcome.SKIPPED, second.id)
+
+
+async def test_the_gate_opens_when_the_fact_changes(journal):
+    house = House(journal, ["first", "second"], gather=GATHER, gate={"changed": ["host.disks"]})
+    await house.one()
+    house.disk = "84 %"
+    assert (await house.one()).status is Status.SUCCEEDED
+
+
+async def test_a_run_by_hand_does_not_wait_for_a_change(journal):
+    house = House(journal, ["first", "second"], gather=GATHER, gate={"changed": ["host.disks"]})
+    await house.one()
+    assert (await house.one(trigger="manual", event="e1")).status is Status.SUCCEEDED
+
+
+async def test_a_fact_that_could_not_be_gathered_is_told_and_the_run_is_no_success(journal):
+    house = House(journal, ["I could not look."], gather=GATHER)
+    house.disk = "broken"
+    run = await house.one()
+    assert (run.status, run.detail) == (Status.FAILED, "could not gather: host")
+    assert run.report == "I could not look."
+
+
+async def test_a_fact_that_is_not_required_may_fail(journal):
+    house = House(journal, ["I could not look."], gather=[{**GATHER[0], "required": False}])
+    house.disk = "broken"
+    assert (await house.one()).status is Status.SUCCEEDED
+
+
+async def test_a_denied_gather_step_is_no_success(journal):
+    house = House(journal, ["Nothing."], gather=GATHER)
+    house.policy = Rules(denied=["disks"])
+    assert (await house.one()).status is Status.FAILED
+
+
+PEEK = {"name": "content", "tool": "peek", "args": {"path": "{path}"}, "required": False}
+LANDED = {"trigger": "watch", "event": "e", "input": {"paths": ["inbox/a.csv", "inbox/b.key"]}}
+
+
+async def test_a_run_by_files_is_told_of_them_and_looks_into_each(journal):
+    house = House(journal, ["Two files."], trigger={"watch": ["inbox/*"]}, gather=[PEEK])
+    run = await house.one(**LANDED)
+    assert (run.status, run.goal) == (Status.SUCCEEDED, "Report.")
+    facts = {fact.name: fact for fact in house.provider.asked[-1].messages[-1].facts}
+    assert facts["files that landed"].text == "- inbox/a.csv\n- inbox/b.key"
+    assert facts["content: inbox/a.csv"].text == "begins like inbox/a.csv"
+    assert not facts["content: inbox/b.key"].ok
+    calls_made = [step.call_id for step in await journal.steps(run.id) if step.kind is StepKind.CALL]
+    assert calls_made == ["gather.content: inbox/a.csv", "gather.content: inbox/b.key"]
+
+
+async def test_a_file_that_must_be_read_and_cannot_is_no_success(journal):
+    house = House(journal, ["One file."], trigger={"watch": ["inbox/*"]}, gather=[PEEK | {"required": True}])
+    run = await house.one(**LANDED)
+    assert (run.status, run.detail) == (Status.FAILED, "could not gather: content: inbox/b.key")
+
+
+async def test_a_run_that_broke_off_is_told_the_same_again(journal):
+    house = House(journal, [Overloaded("later"), "Done."], trigger={"webhook": True})
+    run = await house.open(trigger="webhook", event="webhook m", input={"who": "Ada"})
+    assert (await live(run.id, house)).status is Status.QUEUED
+    assert (await live(run.id, house)) is None, "not before its time"
+    assert "Ada" in house.provider.asked[-1].messages[-1].content
+
+
+async def test_a_silent_run_is_a_success_that_delivers_nothing(journal):
+    house = House(journal, ["NOTHING"], run={"prompt": "Report.", "silent_token": "NOTHING"})
+    run = await house.one()
+    assert (run.status, run.silent, run.report) == (Status.SUCCEEDED, True, "")
+    assert [each.status for each in await journal.deliveries(run=run.id)] == [DeliveryStatus.SUPPRESSED]
+
+
+async def test_a_fault_of_the_vendor_that_stays_is_a_failure_in_one_line(journal):
+    house = House(journal, [BadKey("the key was refused: s3cr3t")])
+    run = await house.one()
+    assert (run.status, run.detail) == (Status.FAILED, "the key was refused: [secret]")
+    assert [each.status for each in await journal.deliveries(run=run.id)] == [DeliveryStatus.PENDING]
+
+
+async def test_a_passing_fault_puts_the_run_off_and_the_next_attempt_goes_on(journal):
+    house = House(journal, [Overloaded("busy", retry_after=7), "Here."], gather=GATHER)
+    run = await house.open()
+    put_off = await live(run.id, house)
+    assert put_off.status is Status.QUEUED
+    assert START + timedelta(seconds=7) <= put_off.not_before <= START + timedelta(seconds=30)
+    journal._clock = lambda: START + timedelta(minutes=1)
+    ended = await live(run.id, house)
+    assert (ended.status, ended.report, ended.attempt) == (Status.SUCCEEDED, "Here.", 2)
+    gathers = [step for step in await journal.steps(run.id) if step.iteration == 0 and step.kind is StepKind.CALL]
+    assert len(gathers) == 1, "what was gathered is not gathered again"
+
+
+async def test_a_fault_that_does_not_pass_uses_up_the_attempts(journal):
+    house = House(journal, [Overloaded("busy")] * 3)
+    run = await house.open()
+    for _ in range(3):
+        ended = await live(run.id, house)
+        journal._clock = lambda: START + timedelta(days=1)
+    assert (ended.status, ended.detail) == (Status.FAILED, "busy")
+
+
+async def test_a_run_that_takes_too_long_is_timed_out(journal):
+    house = House(
+        journal, [calls(call("stuck"))], run={"mode": "agent", "prompt": "x", "timeout": "1s", "tools": ["stuck"]}
+    )
+
+    async def stuck() -> None:
+        """Wait."""
+        await asyncio.Event().wait()
+
+    house.registry.register("stuck", None, stuck)
+    run = await house.one()
+    assert (run.status, run.detail) == (Status.TIMED_OUT, "not done within 1 s of active time")
+    assert run.usage.total > 0, "what was spent until then is counted"
+
+
+async def stopped_in_the_middle(house):
+    """Live a run until its tool has started, and return it with its task."""
+    started = asyncio.Event()
+
+    async def stuck() -> None:
+        """Wait."""
+        started.set()
+        await asyncio.Event().wait()
+
+    house.registry.register("stuck", None, stuck)
+    run = await house.open()
+    task = asyncio.create_task(live(run.id, house))
+    await started.wait()
+    return run, task
+
+
+STUCK = {"mode": "agent", "prompt": "x", "tools": ["stuck"]}
+
+
+async def test_a_cancelled_run_is_cancelled_and_tells_its_watchers(journal):
+    house = House(journal, [calls(call("stuck"))], run=STUCK)
+    run, task = await stopped_in_the_middle(house)
+    watching = house.events.follow(run.id)
+    await journal.request_cancel(run.id)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await journal.get(run.id)).status is Status.CANCELLED
+    assert (await anext(watching))["type"] == "run_ended"
+
+
+async def test_the_end_of_the_process_suspends_a_run_and_the_next_one_goes_on(journal):
+    house = House(journal, [calls(call("stuck")), "I looked, it is done."], run=STUCK)
+    run, task = await stopped_in_the_middle(house)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await journal.get(run.id)).status is Status.QUEUED
+    ended = await live(run.id, house)
+    assert (ended.status, ended.report) == (Status.SUCCEEDED, "I looked, it is done.")
+    told = house.provider.asked[-1].messages[-1].content
+    assert told == "[failed] interrupted: outcome unknown; check before retrying"
+
+
+async def test_a_run_that_kills_its_process_again_and_again_is_given_up(journal):
+    house = House(journal, ["never"])
+    run = await house.open()
+    for _ in range(3):
+        await journal.take(run.id, owner="dies")
+        await journal.recover("test")
+    ended = await live(run.id, house)
+    assert ended.status is Status.INTERRUPTED
+    assert "3 attempts in a row died without a new step" in ended.detail
+    assert house.provider.asked == []
+
+
+async def test_a_run_that_is_not_there_to_be_taken_is_left_alone(journal):
+    house = House(journal, ["once"])
+    run = await house.one()
+    assert await live(run.id, house) is None
+    assert len(house.provider.asked) == 1
+
+
+async def test_a_dead_mans_switch_hears_of_a_run_when_the_record_has_it(journal, tmp_path):
+    house = House(journal, ["ok"], ping="alive")
+    heard = []
+
+    def ping(target, run):
+        with closing(sqlite3.connect(tmp_path / "agentd.db")) as record:
+            heard.append(
+                (target, *record.execute("SELECT status, attempt FROM run WHERE id = ?", (run.id,)).fetchone())
+            )
+
+    house.ping = ping
+    await house.one()
+    assert heard == [("alive", "running", 1)]
+
+
+async def test_a_run_that_was_called_off_before_it_began_asks_nobody(journal):
+    house = House(journal, ["never"])
+    run = await house.open()
+    beginning = asyncio.create_task(live(run.id, house))
+    await journal.request_cancel(run.id)
+    assert await beginning is None
+    assert house.provider.asked == []
+    assert (await journal.get(run.id)).status is Status.CANCELLED
+
+
+async def test_a_run_keeps_the_definition_it_began_with(journal):
+    house = House(journal, ["ok"])
+    run = await house.open()
+    house.routine = Routine.model_validate({"name": "daily", "run": {"prompt": "Something else."}})
+    await live(run.id, house)
+    assert house.provider.asked[-1].messages[-1].content == "Report."
+
+
+async def test_a_cancel_in_the_moment_of_taking_leaves_no_row_that_says_running(journal):
+    house = House(journal, ["never"])
+    run = await house.open()
+    task = asyncio.create_task(live(run.id, house))
+    await asyncio.sleep(0)  # it has asked the journal for the run, and no more
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await journal.get(run.id)).status is Status.QUEUED
+
+
+async def test_a_fault_of_our_own_ends_the_run_in_a_line_instead_of_leaving_it_running(journal):
+    house = House(journal, ["never"])
+
+    async def broken(run, routine, record, deadline):
+        raise ZeroDivisionError("oops")
+
+    house.agent_for = broken
+    run = await house.one()
+    assert run.status is Status.FAILED
+    assert run.detail == "a fault of agentd itself (ZeroDivisionError: oops); its log has more"
+
+
+async def test_a_definition_that_cannot_be_read_any_more_ends_the_run(journal):
+    house = House(journal, ["never"])
+    run = await house.open()
+
+    async def unreadable(run):
+        raise DaemonError("the definition cannot be read by this version")
+
+    house.routine_of = unreadable
+    await live(run.id, house)
+    ended = await journal.get(run.id)
+    assert (ended.status, ended.detail) == (Status.FAILED, "the definition cannot be read by this version")

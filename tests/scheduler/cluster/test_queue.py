@@ -1,0 +1,128 @@
+"""The queue in the database itself: what is queued is in it, whatever became of who had it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from daemon.definitions.routines.routine import Routine
+from daemon.models import Status, new_id
+from daemon.scheduler.cluster.queue import healing, prepare, queue_of
+from daemon.store.journal import Claim, Journal
+from daemon.store.leases import Worker
+from daemon.store.opening import open_database
+
+
+def now():
+    return datetime.now(UTC)
+
+
+class Queue:
+    """A journal with a queue, and a look into it."""
+
+    def __init__(self, db, postgres, name):
+        self.db, self._postgres, self._name = db, postgres, name
+        self.journal = Journal(db, clock=now, in_turn=True)
+        self.me = Worker(id="me", kind="worker", host="box", pid=1, version="1", started=now(), seen=now())
+
+    def sql(self, statement):
+        return self._postgres.sql(statement, self._name)
+
+    @property
+    def jobs(self):
+        return self.sql("SELECT args ->> 'run', queue_name, status::text FROM procrastinate_jobs ORDER BY id")
+
+    async def queued(self, name="daily", **trigger):
+        routine = Routine.model_validate({"name": name, "run": {"prompt": "x"}, "trigger": trigger})
+        claim = Claim(
+            routine=name, definition=routine.dump(), trigger="manual", slot=now(), goal="x", event=new_id(), input=None
+        )
+        (run,) = await self.journal.open_slots([claim])
+        return run
+
+    async def beat(self, heal=0):
+        return await self.journal.beat(self.me, may_lead=True, heal=healing(heal))
+
+
+@pytest.fixture
+async def queue(tmp_path, postgres):
+    name = postgres.create(postgres.template)  # not one that others get afterwards: it has tables of procrastinate
+    db = await open_database(tmp_path / "agentd.db", postgres.url(name))
+    await prepare(db)
+    await prepare(db)  # whoever comes second finds it there
+    yield Queue(db, postgres, name)
+    await db.close()
+    postgres.drop(name)
+
+
+async def test_a_run_is_handed_on_by_the_transaction_that_opens_its_slot(queue):
+    run = await queue.queued()
+    assert queue.jobs == [(run.id, "any", "todo")]
+
+
+async def test_a_run_of_certain_machines_is_in_a_queue_of_theirs(queue):
+    await queue.queued(machines=["gpu-*", "über"], every="1h")
+    assert [name for _, name, _ in queue.jobs] == [queue_of(["gpu-*", "über"])]
+
+
+async def test_the_next_run_of_a_routine_is_handed_on_when_one_lets_go_of_its_place(queue):
+    first, second = await queue.queued(), await queue.queued()
+    taken = await queue.journal.take(first.id, owner="me")
+    assert await queue.journal.take(second.id, owner="me") is None
+    queue.sql("DELETE FROM procrastinate_jobs")
+    await queue.journal.end(taken.to(Status.SUCCEEDED))
+    assert queue.jobs == [(second.id, "any", "todo")]
+
+
+async def test_a_run_that_its_owner_lets_go_of_is_handed_on_again(queue):
+    run = await queue.queued()
+    taken = await queue.journal.take(run.id, owner="me")
+    queue.sql("DELETE FROM procrastinate_jobs")
+    await queue.journal.suspend(taken, not_before=now() + timedelta(hours=1))
+    assert queue.jobs == [(run.id, "any", "todo")]
+    assert queue.sql("SELECT scheduled_at > now() + interval '50 minutes' FROM procrastinate_jobs") == [(True,)]
+
+
+async def test_a_run_whose_id_was_lost_on_the_way_is_handed_on_at_the_next_beat(queue):
+    run = await queue.queued()
+    queue.sql("DELETE FROM procrastinate_jobs")
+    await queue.beat(heal=10**9)
+    assert queue.jobs == [], "it may be on its way still"
+    await queue.beat()
+    await queue.beat()
+    assert queue.jobs == [(run.id, "any", "todo")]
+
+
+async def test_a_run_whose_worker_died_before_it_took_it_is_handed_on(queue):
+    run = await queue.queued()
+    queue.sql("INSERT INTO procrastinate_workers DEFAULT VALUES")
+    queue.sql("UPDATE procrastinate_jobs SET status = 'doing', worker_id = (SELECT max(id) FROM procrastinate_workers)")
+    await queue.beat(heal=5_000_000)
+    assert queue.jobs == [(run.id, "any", "doing")], "its worker lives"
+    queue.sql("UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 hour'")
+    await queue.beat()
+    assert (run.id, "any", "todo") in queue.jobs
+
+
+async def test_one_process_leads_until_it_is_silent(queue):
+    other = Worker(id="other", kind="daemon", host="box", pid=2, version="1", started=now(), seen=now())
+    assert (await queue.beat()).leads
+    assert not (await queue.journal.beat(other, may_lead=True)).leads
+    queue.sql("UPDATE worker SET leads = 0 WHERE id = 'me'")
+    assert (await queue.journal.beat(other, may_lead=True)).leads
+    assert [(each.id, each.leads) for each in await queue.journal.workers()] == [("me", False), ("other", True)]
+
+
+async def test_a_beat_renews_leases_frees_the_runs_of_the_dead_and_tells_what_was_lost(queue):
+    mine, dead, lost = [
+        await queue.journal.take((await queue.queued(name)).id, owner="me") for name in ("mine", "dead", "lost")
+    ]
+    queue.sql(f"UPDATE run SET lease_until = 0 WHERE id = '{mine.id}'")
+    queue.sql(f"UPDATE run SET fence = fence + 1 WHERE id = '{lost.id}'")
+    queue.sql(f"UPDATE run SET fence = fence + 1, lease_until = 0 WHERE id = '{dead.id}'")
+    await queue.journal.request_cancel(mine.id)
+    beat = await queue.beat()
+    assert (sorted(beat.lost), beat.cancelled, beat.freed) == (sorted([dead.id, lost.id]), [mine.id], [dead.id])
+    assert queue.sql(f"SELECT lease_until > agentd_now() FROM run WHERE id = '{mine.id}'") == [(True,)]
+    assert (await queue.journal.get(dead.id)).status is Status.QUEUED

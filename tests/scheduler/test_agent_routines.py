@@ -1,0 +1,269 @@
+"""What an agent may make and steer: routines of its own, with no more rights than it has, and never a person's file."""
+
+import tomllib
+
+import pytest
+import tomli_w
+
+from daemon.models import Effect, Taint
+from daemon.policy.policy import Policy
+from tests.inside import Home
+
+RULES = """
+version = 1
+[[rule]]
+tool = "routine"
+effect = "allow"
+[[rule]]
+tool = "file_read"
+effect = "allow"
+[[rule]]
+tool = "sysinfo"
+effect = "allow"
+routines = ["other"]
+[[rule]]
+tool = "self_info"
+effect = "allow"
+"""
+PLANNER = """
+[trigger]
+cron = "0 8 * * *"
+timezone = "Europe/Berlin"
+[run]
+mode = "agent"
+prompt = "Plan."
+tools = ["routine", "file_read", "self_info", "memory_*"]
+timeout = "2m"
+max_iterations = 5
+max_tool_calls = 9
+memory = "none"
+[run.budget]
+tokens = 9000
+[[deliver]]
+to = "file"
+path = "plans/{slot:%Y}.md"
+[[deliver]]
+to = "log"
+"""
+TEA = {"action": "create", "name": "tea", "when": "daily at 16:00", "prompt": "Say that it is time for tea."}
+
+
+def call(**arguments):
+    return {"name": "routine", "arguments": arguments}
+
+
+def script(home, *replies):
+    """Have the model call these one after another, then say that it is done."""
+    lines = [reply if isinstance(reply, str) else {"tool_calls": [reply]} for reply in replies]
+    model = {"kind": "scripted", "replies": [*lines, "Done."]}
+    home.write("config.toml", tomli_w.dumps({"provider": "s", "providers": {"s": model}}))
+
+
+@pytest.fixture
+def home(tmp_path):
+    made = Home(tmp_path)
+    made.write("policy.toml", RULES)
+    made.routine("planner", PLANNER)
+    return made
+
+
+async def results(daemon, run):
+    return [step.body for step in await daemon.app.journal.steps(run.id) if step.kind == "result"]
+
+
+async def told(home, *replies, routine="planner"):
+    """Live one run in which the model makes these calls; return what it was told of each."""
+    script(home, *replies)
+    async with home.open() as daemon:
+        run = await daemon.run(routine)
+        return [(body["ok"], body["text"]) for body in await results(daemon, run)]
+
+
+def made(home, name="tea"):
+    path = home.state / "routines.d" / f"{name}.toml"
+    return tomllib.loads(path.read_text()) if path.exists() else None
+
+
+async def test_what_an_agent_makes_has_its_makers_mark_limits_tools_and_targets(home):
+    ((ok, text),) = await told(home, call(**TEA))
+    assert ok, text
+    file = made(home)
+    assert file["trigger"] == {"cron": "0 16 * * *", "timezone": "Europe/Berlin"}
+    assert file["origin"]["routine"] == "planner" and len(file["origin"]["run"]) == 26
+    assert file["run"]["tools"] == ["file_read", "self_info"], "neither what makes routines nor patterns go along"
+    assert file["run"]["timeout"] == "2m" and file["run"]["max_iterations"] == 5 and file["run"]["max_tool_calls"] == 9
+    assert file["run"]["budget"] == {"tokens": 9000} and file["run"]["memory"] == "none"
+    assert file["deliver"] == [{"to": "file", "path": "plans/{routine}/{slot:%Y}.md"}, {"to": "log"}]
+    assert [path.name for path in (home.folder / "routines").iterdir()] == ["planner.toml"]
+    async with home.open() as daemon:
+        assert daemon.app.engine.routines["tea"].origin.routine == "planner" and not daemon.faults
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"name": "planner"}, "there is a routine planner already"),
+        ({"name": "../x"}, "a routine's name is made of"),
+        ({"name": "ask"}, "is taken by agentd"),
+        ({"name": "other"}, "the policy speaks of routines of that name"),
+        ({"tools": ["shell"]}, "you have no shell to pass on"),
+        ({"tools": ["routine"]}, "you have no routine to pass on"),
+        ({"tools": ["*"]}, "you have no * to pass on"),
+        ({"deliver": ["mail"]}, "you have no target mail"),
+        ({"when": "every 2 minutes"}, "runs too often"),
+        ({"when": "*/5 * * * *"}, "runs too often"),
+        ({"when": "when it rains"}, "is not understood"),
+        ({"when": "at startup"}, "an agent gives its routines a schedule and nothing else"),
+        ({"prompt": " "}, "needs a prompt"),
+        ({"prompt": "x" * 20_001}, "characters"),
+        ({"tools": ["memory_stor"]}, "no such tool"),
+    ],
+)
+async def test_what_may_not_be_made_is_refused_and_leaves_no_file(home, change, said):
+    ((ok, text),) = await told(home, call(**(TEA | change)))
+    assert not ok and said in text
+    assert not list((home.state / "routines.d").glob("*")) if (home.state / "routines.d").exists() else True
+
+
+async def test_nothing_is_overwritten_and_no_more_are_made_than_the_policy_lets(home):
+    home.write("policy.toml", RULES + "[limits]\nroutines = 1\n")
+    await told(home, call(**TEA))
+    before = made(home)
+    again, another = await told(home, call(**TEA | {"prompt": "Coffee."}), call(**TEA | {"name": "coffee"}))
+    assert not again[0] and "nothing is overwritten" in again[1]
+    assert not another[0] and "may keep 1 routines of its own making: tea" in another[1]
+    assert made(home) == before and made(home, "coffee") is None
+
+
+async def test_it_has_no_rights_that_its_maker_has_not(home):
+    """The maker may not use sysinfo; what it made may not either, whatever the policy grants to everybody else."""
+    home.write(
+        "policy.toml",
+        RULES.replace('routines = ["other"]', "") + '[[rule]]\ntool = "file_read"\neffect = "deny"\npaths = ["k*"]\n'
+        'routines = ["planner"]\n[routine.planner]\ntools = ["file_*", "routine"]\nlimits = { tool_calls = 3 }\n',
+    )
+    await told(home, call(**TEA))
+    policy = Policy.load(home.folder / "policy.toml", workspace=home.state / "workspace")
+    under = "planner/tea"
+    assert policy.judge("sysinfo", {}, routine="tea").allows and not policy.judge("sysinfo", {}, routine=under).allows
+    assert not policy.judge("file_read", {"path": "key"}, routine=under).allows
+    assert policy.judge("file_read", {"path": "notes"}, routine=under).allows
+    assert policy.limits_for(under).tool_calls == 3
+    look = {"name": "self_info", "arguments": {}}
+    ((ok, text),) = await told(home, look, routine="tea")
+    assert not ok and "planner may not use self_info" in text
+
+
+async def test_a_rule_for_its_own_name_alone_gives_it_nothing_and_one_that_forbids_counts(home):
+    home.write(
+        "policy.toml",
+        RULES + '[[rule]]\ntool = "shell"\nargv = ["df"]\neffect = "allow"\nroutines = ["te*"]\n'
+        '[[rule]]\ntool = "file_read"\neffect = "deny"\npaths = ["n*"]\nroutines = ["te*"]\n',
+    )
+    policy = Policy.load(home.folder / "policy.toml", workspace=home.state / "workspace")
+    assert not policy.judge("shell", {"command": "df"}, routine="planner/tea").allows
+    assert not policy.judge("file_read", {"path": "notes"}, routine="planner/tea").allows
+    ((ok, text),) = await told(home, call(**TEA))
+    assert not ok and "the policy speaks of routines of that name (rule 5 (shell: df))" in text
+
+
+async def test_what_an_agent_made_makes_nothing_itself(home):
+    await told(home, call(**TEA))
+    path = home.state / "routines.d" / "tea.toml"
+    path.write_text(path.read_text().replace('"self_info"', '"routine"'))
+    script(home)
+    async with home.open() as daemon:
+        assert "run.tools" in str(daemon.faults["tea"])
+
+
+async def test_the_words_of_strangers_stay_with_what_was_made_of_them(home):
+    home.write("policy.toml", RULES + '[routine.planner]\ntainted_tools = ["routine"]\n')
+    (home.state / "workspace").mkdir(parents=True)
+    (home.state / "workspace" / "letter").write_text("Dear agent")
+    read, create = await told(home, {"name": "file_read", "arguments": {"path": "letter"}}, call(**TEA))
+    assert read[0] and create[0], create
+    assert made(home)["origin"]["tainted"] is True
+    script(home)
+    async with home.open() as daemon:
+        assert (await daemon.run("tea")).taint is Taint.TAINTED
+
+
+async def test_a_run_that_has_read_strangers_words_asks_before_it_makes_one(home):
+    (home.state / "workspace").mkdir(parents=True)
+    (home.state / "workspace" / "letter").write_text("Dear agent")
+    script(home, {"name": "file_read", "arguments": {"path": "letter"}}, call(**TEA))
+    async with home.open() as daemon:
+        assert (await daemon.run("planner")).status == "waiting"
+    assert made(home) is None
+
+
+async def test_only_its_maker_removes_it(home):
+    home.routine("other", PLANNER.replace("Plan.", "Meddle."))
+    await told(home, call(**TEA))
+    ((ok, text),) = await told(home, call(action="remove", name="tea"), routine="other")
+    assert not ok and "not of your making" in text and made(home)
+    listed, shown, gone, other = await told(
+        home,
+        call(action="list"),
+        call(action="show", name="tea"),
+        call(action="remove", name="tea"),
+        call(action="remove", name="other"),
+    )
+    assert '"made_by": "planner"' in listed[1] and "Say that it is time for tea." in shown[1]
+    assert gone[0] and made(home) is None
+    assert not other[0] and (home.folder / "routines" / "other.toml").exists()
+
+
+async def test_without_a_daemon_nothing_is_steered(home):
+    for action in ("pause", "resume", "run"):
+        ((ok, text),) = await told(home, call(action=action, name="planner"))
+        assert not ok and "no daemon is at work here" in text
+
+
+async def test_a_persons_file_of_the_same_name_counts_and_the_other_is_told(home):
+    await told(home, call(**TEA))
+    home.routine("tea", '[run]\nprompt = "Mine."\n')
+    home.routine("marked", '[run]\nprompt = "x"\n[origin]\nroutine = "a"\nrun = "b"\n')
+    script(home)
+    async with home.open() as daemon:
+        assert daemon.app.engine.routines["tea"].run.prompt == "Mine."
+        assert "a routine of yours has this name" in str(daemon.faults["routines.d/tea"])
+        assert "origin: is of routines that agents make" in str(daemon.faults["marked"])
+
+
+@pytest.mark.parametrize("pattern", ['"rout*"', '"*"', '"r*"'])
+def test_no_pattern_and_no_default_grants_it(tmp_path, pattern):
+    path = tmp_path / "policy.toml"
+    (tmp_path / "w").mkdir()
+    path.write_text(
+        f'version = 1\ndefault = "ask"\n[[rule]]\ntool = {pattern}\neffect = "ask"\n'
+        '[routine.r]\ntainted_tools = ["*"]\n'
+    )
+    policy = Policy.load(path, workspace=tmp_path / "w")
+    assert policy.judge("routine", TEA, routine="r").effect is Effect.DENY
+    assert policy.judge("config", {"action": "show"}, routine="r").effect is Effect.DENY
+    assert not policy.names("routine", "r")
+    path.write_text(path.read_text() + '[[rule]]\ntool = "routine"\neffect = "allow"\nargv = [["list", "create"]]\n')
+    named = Policy.load(path, workspace=tmp_path / "w")
+    assert named.judge("routine", TEA, routine="r").allows
+    assert named.judge("routine", TEA, routine="r", tainted=True).effect is Effect.ASK
+    assert named.judge("routine", {"action": "list"}, routine="r", tainted=True).allows
+    assert not named.judge("routine", {"action": "pause", "name": "r"}, routine="r").allows
+
+
+async def test_a_routine_that_offers_every_tool_is_offered_it_only_where_the_policy_names_it(home):
+    home.routine("all", PLANNER.replace('tools = ["routine", "file_read", "self_info", "memory_*"]', 'tools = ["*"]'))
+    script(home)
+    async with home.open() as daemon:
+        offered = {
+            each["name"] for each in (await daemon.app.host.preview(daemon.app.engine.routines["all"])).functions
+        }
+        assert "routine" in offered and "config" not in offered
+
+
+async def test_the_shipped_policy_grants_neither(tmp_path):
+    from tests.acceptance.story import ROOT
+
+    policy = Policy.load(ROOT / "policy.toml", workspace=tmp_path)
+    assert not policy.judge("routine", {"action": "list"}, routine="daily-report").allows
+    assert not policy.judge("config", {"action": "show"}, routine="daily-report").allows

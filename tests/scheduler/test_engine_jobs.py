@@ -1,0 +1,141 @@
+"""APScheduler drives the routines: its own loop rings, our trigger and job store only answer its questions."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from apscheduler.events import EVENT_JOB_EXECUTED, JobExecutionEvent
+from apscheduler.executors.debug import DebugExecutor
+from apscheduler.jobstores.base import ConflictingIdError, JobLookupError
+from apscheduler.jobstores.memory import MemoryJobStore
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from structlog.testing import capture_logs
+
+from daemon.definitions.schedule import Schedule
+from daemon.scheduler.engine import SlicedJobStore, StartTrigger
+from daemon.scheduler.slot_ledger import SLICE
+from tests.clockwork import House, at, routine
+
+MINUTE = timedelta(minutes=1)
+
+
+class BrokenSchedule(Schedule):
+    """A schedule with a fault of ours in it."""
+
+    def next_start(self, after: datetime) -> datetime | None:
+        raise OverflowError("date value out of range")
+
+
+@pytest.mark.parametrize("ours", [StartTrigger, SlicedJobStore])
+def test_nothing_private_of_apscheduler_is_overridden(ours: type) -> None:
+    theirs = {name for base in ours.__mro__[1:-1] for name in vars(base)}
+    shared = {name for name in theirs & vars(ours).keys() if not name.startswith(("__", "_abc_"))}
+    assert shared
+    assert not [name for name in shared if name.startswith("_")]
+
+
+async def test_apscheduler_executes_a_job_for_each_routine_that_is_due(house: House) -> None:
+    names = [f"r{number}" for number in range(SLICE + 1)]
+    await house.boot(*map(routine, names))
+    executed: list[JobExecutionEvent] = []
+    house.engine._scheduler.add_listener(executed.append, EVENT_JOB_EXECUTED)
+    await house.reach("01 09:00")
+    assert sorted(event.job_id for event in executed) == sorted(names)
+    assert {event.scheduled_run_time for event in executed} == {at("01 09:00")}
+    assert sorted(run.routine for run in house.submitted) == sorted(names)
+
+
+async def test_after_an_outage_a_job_is_executed_once_however_late_it_is(house: House) -> None:
+    await house.boot(routine("pulse", {"every": timedelta(seconds=1)}))
+    executed: list[JobExecutionEvent] = []
+    house.engine._scheduler.add_listener(executed.append, EVENT_JOB_EXECUTED)
+    house.time.move_to(at("01 20:00"))
+    await house.ring()
+    assert len(executed) == 1
+    assert house.started == ["pulse 01 20:00"]
+
+
+def test_a_trigger_asks_for_the_next_start_after_now_or_after_the_last_one() -> None:
+    trigger = StartTrigger("daily", Schedule.of(timezone="UTC", cron="0 9 * * *"))
+    now = at("01 08:00")
+    assert trigger.get_next_fire_time(None, now) == at("01 09:00")
+    assert trigger.get_next_fire_time(at("01 09:00"), now) == at("02 09:00")
+    assert trigger.get_next_fire_time(now, at("2031-05-05T10:00")) == at("2031-05-06T09:00")
+    assert StartTrigger("hand", Schedule.of(timezone="UTC")).get_next_fire_time(None, now) is None
+
+
+async def test_a_schedule_that_cannot_be_reckoned_with_is_asked_again_and_keeps_no_other_from_its_turn() -> None:
+    """What a trigger raises would end APScheduler's loop."""
+    rung: list[str] = []
+    both = asyncio.Event()
+
+    def ring(name: str) -> None:
+        rung.append(name)
+        if {"broken", "whole"} <= set(rung):
+            both.set()
+
+    scheduler = AsyncIOScheduler(
+        timezone=UTC, jobstores={"default": SlicedJobStore()}, executors={"default": DebugExecutor()}
+    )
+    broken = StartTrigger("broken", BrokenSchedule.of(timezone="UTC"))
+    whole = StartTrigger("whole", Schedule.of(timezone="UTC", every=timedelta(milliseconds=10)))
+    with capture_logs() as logs:
+        scheduler.start(paused=True)
+        now = datetime.now(UTC)
+        for trigger, name in ((broken, "broken"), (whole, "whole")):
+            scheduler.add_job(ring, trigger, args=(name,), id=name, next_run_time=now, misfire_grace_time=None)
+        scheduler.resume()
+        async with asyncio.timeout(60):
+            await both.wait()
+            while rung.count("whole") < 3:
+                await asyncio.sleep(0)
+    assert scheduler.get_job("broken").next_run_time > now + timedelta(seconds=30)
+    assert {(line["event"], line["routine"]) for line in logs} == {("routine.start_unknown", "broken")}
+    scheduler.shutdown(wait=False)
+    await asyncio.sleep(0)
+
+
+def test_the_job_store_answers_like_the_one_of_apscheduler_but_in_slices() -> None:
+    rng = random.Random(7)
+    ours, theirs = SlicedJobStore(), MemoryJobStore()
+    scheduler = AsyncIOScheduler(timezone=UTC)
+    start = at("01 08:00")
+
+    def job(number: int) -> object:
+        moment = start + rng.randrange(8) * MINUTE if rng.random() < 0.9 else None
+        trigger = StartTrigger("x", Schedule.of(timezone="UTC"))
+        return scheduler.add_job(print, trigger, id=f"job {number}", next_run_time=moment)
+
+    there: dict[int, object] = {}
+    for _ in range(3000):
+        number = rng.randrange(2 * SLICE)
+        if number not in there:
+            there[number] = job(number)
+            for store in (ours, theirs):
+                store.add_job(there[number])
+        elif rng.random() < 0.5:
+            there[number] = job(number)
+            for store in (ours, theirs):
+                store.update_job(there[number])
+        else:
+            del there[number]
+            for store in (ours, theirs):
+                store.remove_job(f"job {number}")
+    assert ours.get_all_jobs() == theirs.get_all_jobs()
+    assert ours.get_next_run_time() == theirs.get_next_run_time()
+    for minutes in range(-1, 9):
+        due = theirs.get_due_jobs(start + minutes * MINUTE)
+        assert ours.get_due_jobs(start + minutes * MINUTE) == due[:SLICE]
+    assert len(due) > SLICE
+    (some, *_) = there
+    assert ours.lookup_job(f"job {some}") is there[some]
+    assert ours.lookup_job("none") is None
+    with pytest.raises(ConflictingIdError):
+        ours.add_job(there[some])
+    with pytest.raises(JobLookupError):
+        ours.remove_job("none")
+    ours.remove_all_jobs()
+    assert (ours.get_all_jobs(), ours.get_next_run_time(), ours.get_due_jobs(start)) == ([], None, [])

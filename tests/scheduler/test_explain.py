@@ -1,0 +1,387 @@
+"""`why`: one sentence for any slot, with the rule that decided it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.definitions.schedule import spread_offset
+from daemon.models import Outcome, Reason, Run, Status
+from daemon.scheduler.explain import Because, Question, asked_about, explain
+from daemon.scheduler.skip_reasons import UNREHEARSED
+from daemon.store.journal import RoutineState, SlotRow
+from tests.clockwork import HALF_HOURLY, House, at, routine
+from tests.clockwork import schedule_of_routine as schedule_of
+
+
+def row(first: str, outcome: Outcome, reason: Reason | None = None, **more: Any) -> SlotRow:
+    fields = {"last": at(first), "count": 1, "event": None, "run": None, "lateness": 0.0, **more}
+    return SlotRow(routine="daily", first=at(first), outcome=outcome, reason=reason, **fields)
+
+
+def run(status: Status, **more: Any) -> Run:
+    fields = {
+        "routine": "daily",
+        "definition": "d",
+        "trigger": "cron",
+        "slot": at("01 09:00"),
+        "created": at("01 09:00"),
+    }
+    return Run(id="01ABCDEFGHJKMNPQRSTVWXYZ12", status=status, **{**fields, **more})
+
+
+def asked(
+    moment: str,
+    *,
+    now: str = "05 12:00",
+    rows: Any = (),
+    following: Any = None,
+    lived: Run | None = None,
+    baseline: str = "01 00:00",
+    state: Any = None,
+    seconds: int = 60,
+    elsewhere: str = "",
+    held: bool = False,
+    **words: Any,
+) -> Because:
+    """Ask why about a minute of January; by default about a routine that runs at nine each day, in UTC."""
+    made = routine(**{"trigger": {"cron": "0 9 * * *", "timezone": "UTC"}, **words})
+    kept = {"name": "daily", "schedule_key": "k", "baseline": at(baseline), "paused": False, **(state or {})}
+    return explain(
+        Question(
+            routine=made,
+            schedule=schedule_of(made),
+            state=RoutineState(**kept),
+            first=at(moment),
+            until=at(moment) + timedelta(seconds=seconds),
+            now=at(now),
+            rows=rows,
+            following=following,
+            run=lived,
+            elsewhere=elsewhere,
+            held=held,
+        )
+    )
+
+
+NINE = 'cron = "0 9 * * *"'
+HOURS = {"trigger": {"every": timedelta(minutes=30), "timezone": "UTC", "active_hours": "08:00-22:00"}}
+
+
+@pytest.mark.parametrize(
+    ("given", "outcome", "sentence"),
+    [
+        (
+            {"rows": [row("02 09:00", Outcome.RAN, run="r")], "lived": run(Status.SUCCEEDED)},
+            "ran",
+            f"daily started on time for @, by {NINE}; run TVWXYZ12 succeeded.",
+        ),
+        (
+            {
+                "rows": [row("02 09:00", Outcome.RAN, run="r")],
+                "lived": run(Status.FAILED, detail="no key"),
+            },
+            "ran",
+            f"daily started on time for @, by {NINE}; run TVWXYZ12 failed (no key).",
+        ),
+        (
+            {"rows": [row("02 09:00", Outcome.LATE, run="r", lateness=14_520.0)], "lived": run(Status.RUNNING)},
+            "late",
+            (
+                "daily started 4 hours 2 minutes late for @: the machine slept over it, or its clock was"
+                ' set, and catch_up = "once" starts the latest missed slot if late by at most half the period (12'
+                " hours); run TVWXYZ12 is under way."
+            ),
+        ),
+        (
+            {
+                "rows": [row("02 09:00", Outcome.CAUGHT_UP, run="r", lateness=3600.0)],
+                "lived": run(Status.QUEUED, not_before=at("02 10:00")),
+                "trigger": {"cron": "0 9 * * *", "timezone": "UTC", "catch_up": "6h"},
+            },
+            "caught_up",
+            (
+                "daily was caught up 1 hour late for @: the daemon was down at the time, and catch_up ="
+                ' "6h" starts the latest missed slot if it is no later than that; run TVWXYZ12 waits for its time.'
+            ),
+        ),
+        (
+            {"rows": [row("02 09:00", Outcome.SKIPPED, Reason.OVERLAP)]},
+            "skipped",
+            'daily skipped @: an earlier run of it was still under way, and overlap = "skip".',
+        ),
+        (
+            {"rows": [row("02 09:00", Outcome.SKIPPED, Reason.QUIET_HOURS)], **HOURS},
+            "skipped",
+            'daily skipped @: it lay outside of active_hours = "08:00-22:00".',
+        ),
+        (
+            {"rows": [row("02 09:00", Outcome.SKIPPED, Reason.PAUSED)]},
+            "skipped",
+            "daily skipped @: it was paused.",
+        ),
+        (
+            {"rows": [row("02 09:00", Outcome.SKIPPED, Reason.NOT_BEFORE)]},
+            "skipped",
+            ('daily skipped @: it rested, as its last runs had failed (backoff = "30s", doubling up to max = "10m").'),
+        ),
+        (
+            {
+                "rows": [row("02 09:00", Outcome.SKIPPED, Reason.GATE, rule="max_per_day = 2")],
+                "gate": {"idle": "4h", "max_per_day": 3},
+            },
+            "skipped",
+            ("daily skipped @: its gate was closed before anything was asked: max_per_day = 2."),
+        ),
+        (
+            {
+                "rows": [row("02 09:00", Outcome.SKIPPED, Reason.GATE, run="r")],
+                "lived": run(Status.SKIPPED, detail="the gate's command said no: test -s todo"),
+            },
+            "skipped",
+            ("daily skipped @: its gate was closed: the gate's command said no: test -s todo (run TVWXYZ12)."),
+        ),
+        (
+            {
+                "rows": [row("02 09:00", Outcome.MISSED, Reason.DOWN)],
+                "trigger": {"cron": "0 9 * * *", "timezone": "UTC", "catch_up": "none"},
+            },
+            "missed",
+            (
+                "daily missed @: the daemon was down or asleep, or its clock jumped, and"
+                ' catch_up = "none" starts no slot late.'
+            ),
+        ),
+        (
+            {"rows": [row("01 09:00", Outcome.MISSED, Reason.DOWN, last=at("03 09:00"), count=3)]},
+            "missed",
+            (
+                "daily missed @, as 3 slots in a row were (Thu 01 Jan 09:00 UTC to Sat 03 Jan 09:00 UTC):"
+                " the daemon was down or asleep, or its clock jumped, and of all missed"
+                " slots only the latest one may be caught up."
+            ),
+        ),
+        (
+            {
+                "rows": [row("02 09:00", Outcome.MISSED, Reason.DOWN)],
+                "following": row("03 09:00", Outcome.CAUGHT_UP, run="r"),
+            },
+            "missed",
+            (
+                "daily missed @: the daemon was down or asleep, or its clock jumped, and of all missed"
+                " slots only the latest one may be caught up."
+            ),
+        ),
+        (
+            {"rows": [row("02 09:00", Outcome.MISSED, Reason.DOWN)]},
+            "missed",
+            (
+                "daily missed @: the daemon was down or asleep, or its clock jumped, and it was too late by"
+                ' then: catch_up = "once" starts the latest missed slot if late by at most half the period (12 hours).'
+            ),
+        ),
+        (
+            {"now": "02 07:30"},
+            "not_yet",
+            f"daily is not due until @, in 1 hour 30 minutes, by {NINE}.",
+        ),
+        (
+            {"now": "02 07:30", "state": {"paused": True, "paused_why": "3 runs in a row failed"}},
+            "not_yet",
+            (
+                "daily is not due until @, in 1 hour 30 minutes, and will be skipped then: it is paused"
+                " until it is resumed (3 runs in a row failed)."
+            ),
+        ),
+        (
+            {"now": "02 07:30", "trigger": {"cron": "0 9 * * *", "timezone": "UTC", "active_days": "mon"}},
+            "not_yet",
+            (
+                "daily is not due until @, in 1 hour 30 minutes, and will be skipped then: it lies outside"
+                ' of active_days = "mon".'
+            ),
+        ),
+        (
+            {"baseline": "03 12:00"},
+            "before_baseline",
+            (
+                "daily did not start at @: the schedule counts since Sat 03 Jan 12:00 UTC, when it was"
+                " first seen, edited, enabled or resumed, or the clock was put back."
+            ),
+        ),
+        ({"enabled": False}, "disabled", "daily does not start at @: its file says enabled = false."),
+        ({}, "undecided", "daily is due since @, and its slot is just being settled."),
+        (
+            {"trigger": {"cron": "0 8 * * *", "timezone": "UTC"}},
+            "never_due",
+            (
+                "daily is never due at @: it runs at 08:00, UTC; its slots around that are Fri 02 Jan"
+                " 08:00 UTC and Sat 03 Jan 08:00 UTC."
+            ),
+        ),
+        ({"trigger": {}}, "never_due", "daily is never due at @: it runs by hand only."),
+        (
+            {
+                "rows": [row("02 09:00", Outcome.RAN, event="e", run="r")],
+                "lived": run(Status.SUCCEEDED, trigger="manual"),
+                "trigger": {},
+            },
+            "ran",
+            "daily was started by hand at @; run TVWXYZ12 succeeded.",
+        ),
+        (
+            {
+                "rows": [row("02 09:00", Outcome.RAN, event="e", run="r")],
+                "lived": run(Status.SUCCEEDED, trigger="on_start"),
+                "trigger": {"cron": "0 8 * * *", "on_start": True, "timezone": "UTC"},
+            },
+            "ran",
+            (
+                "daily was started as the daemon started (on_start = true) at @, not by its schedule;"
+                " run TVWXYZ12 succeeded."
+            ),
+        ),
+        (
+            {
+                "rows": [row("02 09:00", Outcome.RAN, event="e", run="r")],
+                "lived": run(Status.SUCCEEDED, trigger="watch"),
+                "trigger": {"watch": ["inbox/*"]},
+            },
+            "ran",
+            "daily was started by files that had landed (watch) at @; run TVWXYZ12 succeeded.",
+        ),
+        (
+            {
+                "rows": [row("02 09:00", Outcome.SKIPPED, Reason.OVERLAP, event="e")],
+                "trigger": {"after": ["backup"]},
+            },
+            "skipped",
+            'daily skipped @: an earlier run of it was still under way, and overlap = "skip".',
+        ),
+        (
+            {"trigger": {"watch": ["inbox/*"]}},
+            "never_due",
+            "daily is never due at @: it runs when a file lands in inbox/*.",
+        ),
+        (
+            # the ledger knows what was, whatever the file says now
+            {
+                "rows": [row("02 09:00", Outcome.RAN, run="r")],
+                "lived": run(Status.SUCCEEDED),
+                "trigger": {"cron": "0 8 * * *", "timezone": "UTC"},
+            },
+            "ran",
+            "daily started on time for @, by the schedule it had then; run TVWXYZ12 succeeded.",
+        ),
+    ],
+)
+def test_one_sentence_names_the_rule(given: dict[str, Any], outcome: str, sentence: str) -> None:
+    because = asked("02 09:00", **given)
+    assert because.sentence == sentence.replace("@", "Fri 02 Jan 09:00 UTC")
+    assert because.outcome == outcome
+    assert because.rule in because.sentence or because.rule == "the ledger"
+
+
+def test_a_routine_that_is_held_back_says_what_would_let_it_go() -> None:
+    before = asked("02 09:00", rows=[row("02 09:00", Outcome.SKIPPED, Reason.GATE, rule=UNREHEARSED)])
+    assert before.sentence == (
+        "daily skipped Fri 02 Jan 09:00 UTC: it was held back (rehearse_first = true, and no rehearsal of it as it is "
+        "now was approved); agentctl rehearse daily shows what it would do."
+    )
+    coming = asked("06 09:00", held=True)
+    assert (coming.outcome, coming.rule) == ("not_yet", UNREHEARSED)
+    assert coming.sentence.endswith(
+        "and will be skipped then: it is held back (" + UNREHEARSED + "); agentctl rehearse daily."
+    )
+
+
+def test_on_another_machine_it_says_which_ones_it_is_for() -> None:
+    because = asked("02 09:00", elsewhere="not on this machine: desk is none of box-*")
+    assert because.outcome == "elsewhere"
+    assert because.sentence == (
+        "daily does not start here at Fri 02 Jan 09:00 UTC: not on this machine: desk is none of box-*."
+    )
+
+
+def test_a_slot_that_waits_for_its_spread_says_when_it_starts() -> None:
+    offset = spread_offset("daily", timedelta(minutes=10), "")
+    because = asked("02 09:00", now="02 09:00", trigger={"cron": "0 9 * * *", "timezone": "UTC", "spread": "10m"})
+    assert because.sentence == (
+        f"daily is due since Fri 02 Jan 09:00 UTC and starts at {at('02 09:00') + offset:%a %d %b %H:%M:%S} UTC,"
+        ' by spread = "10m".'
+    )
+
+
+def test_a_heartbeat_shows_the_moments_drawn_for_the_day() -> None:
+    given = {**HOURS, "gate": {"moments": 2}, "deliver": [{"to": "log"}]}
+    because = asked("02 09:00", rows=[row("02 09:00", Outcome.SKIPPED, Reason.GATE, rule="moments = 2")], **given)
+    assert "moments = 2 (drawn for that day: " in because.sentence
+    coming = asked("06 09:00", **given).sentence
+    assert "speaks only if a moment is open then" in coming or "by every" in coming
+
+
+def test_without_a_time_the_last_slot_is_meant_and_before_the_first_one_the_next() -> None:
+    daily = schedule_of(routine(trigger={"cron": "0 9 * * *", "timezone": "UTC"}))
+    state = RoutineState(name="daily", schedule_key="k", baseline=at("01 00:00"), paused=False)
+    assert asked_about(daily, state, at("05 12:00"), None) == at("05 09:00")
+    assert asked_about(daily, state, at("01 08:00"), None) == at("01 09:00")
+    resumed = RoutineState(name="daily", schedule_key="k", baseline=at("05 10:00"), paused=False)
+    assert asked_about(daily, resumed, at("05 12:00"), row("04 09:00", Outcome.MISSED)) == at("04 09:00")
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(
+    st.sampled_from([{"cron": "*/20 8-17 * * 1-5"}, {"every": timedelta(minutes=7)}, {"at": at("03 09:00")}, {}]),
+    st.sampled_from(list(Outcome)),
+    st.none() | st.sampled_from(list(Reason)),
+    st.booleans(),
+    st.integers(0, 6 * 24 * 60),
+    st.integers(0, 6 * 24 * 60),
+)
+def test_there_is_an_answer_for_every_moment(
+    trigger: dict[str, Any], outcome: Outcome, reason: Reason | None, written: bool, minute: int, now: int
+) -> None:
+    moment = at("01 00:00") + timedelta(minutes=minute)
+    rows = [row(moment.isoformat()[:16], outcome, reason)] if written else []
+    because = asked(
+        moment.isoformat()[:16],
+        now=(at("01 00:00") + timedelta(minutes=now)).isoformat()[:16],
+        rows=rows,
+        trigger={**trigger, "timezone": "UTC"} if trigger else {},
+    )
+    assert because.sentence.startswith("daily ")
+    assert because.sentence.endswith(".")
+    assert "\n" not in because.sentence
+    assert "None" not in because.sentence
+
+
+async def test_what_the_engine_did_is_what_why_says(house: House) -> None:
+    daily = routine(trigger=HALF_HOURLY)
+    await house.boot(daily)
+    await house.reach("01 08:30")
+    await house.crash()
+    await house.reach("01 10:10")
+    await house.boot(daily)
+    told = {}
+    for moment in ("01 08:00", "01 08:30", "01 09:00", "01 10:00", "01 10:30", "01 10:10"):
+        first = at(moment)
+        rows = await house.journal.slots_within("daily", first, first + timedelta(minutes=1))
+        after = await house.journal.slots_within("daily", first + timedelta(minutes=1), datetime.now(UTC))
+        told[moment] = explain(
+            Question(
+                routine=daily,
+                schedule=house.engine.schedule(daily),
+                state=house.engine.states["daily"],
+                first=first,
+                until=first + timedelta(minutes=1),
+                now=datetime.now(UTC),
+                rows=rows,
+                following=after[0] if after else None,
+                run=None,
+            )
+        ).outcome
+    assert list(told.values()) == ["before_baseline", "ran", "missed", "skipped", "not_yet", "never_due"]

@@ -1,0 +1,361 @@
+"""Runs are lived as they come, so many at a time, and stopped without losing one."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.models import Run, Status
+from daemon.scheduler.run_queue import Lane, LocalExecutor
+
+NOW = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
+
+
+def run(id_, **changes):
+    fields = {"routine": f"routine of {id_}", "definition": "d", "trigger": "manual", "slot": NOW, "created": NOW}
+    return Run(id=id_, **{**fields, **changes})
+
+
+class Lives:
+    """Lives that last until they are let go."""
+
+    def __init__(self):
+        self.begun = []
+        self.stopped = []
+        self.go = asyncio.Event()
+        self.again = asyncio.Event()
+
+    async def __call__(self, run_id):
+        if self.begun:
+            self.again.set()
+        self.begun.append(run_id)
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.stopped.append(run_id)
+            raise
+
+
+async def turns(count=5):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_so_many_runs_are_lived_at_once_and_the_others_wait_in_order():
+    lives = Lives()
+    executor = LocalExecutor(lives, max_concurrent=2, clock=lambda: NOW)
+    for name in "abcd":
+        await executor.submit(run(name))
+    await turns()
+    assert lives.begun == ["a", "b"]
+    assert [executor.queue_position(name) for name in "abcd"] == [None, None, 0, 1]
+    lives.go.set()
+    await executor.idle()
+    assert lives.begun == ["a", "b", "c", "d"]
+
+
+async def test_being_told_twice_lives_a_run_once():
+    lives = Lives()
+    executor = LocalExecutor(lives, max_concurrent=1, clock=lambda: NOW)
+    for name in ("a", "a", "b", "b"):
+        await executor.submit(run(name))
+    lives.go.set()
+    await executor.idle()
+    assert lives.begun == ["a", "b"]
+
+
+class Parking:
+    """Lives each of which waits for a person the first time, and ends the second."""
+
+    def __init__(self):
+        self.begun = []
+        self.meanwhile = lambda run_id: None
+
+    async def __call__(self, run_id):
+        self.begun.append(run_id)
+        self.meanwhile(run_id)
+        first = self.begun.count(run_id) == 1
+        return run(run_id, routine="r", status=Status.WAITING if first else Status.SUCCEEDED)
+
+
+async def test_nothing_of_its_routine_passes_a_run_that_waits_for_a_person():
+    lives = Parking()
+    executor = LocalExecutor(lives, max_concurrent=2, clock=lambda: NOW)
+    for name in ("a", "b"):
+        await executor.submit(run(name, routine="r"))
+    await executor.submit(run("other"))
+    await executor.idle()
+    assert lives.begun == ["a", "other"]
+    await executor.submit(run("a", routine="r"))  # it was answered
+    await executor.idle()
+    assert lives.begun == ["a", "other", "a", "b"]
+
+
+async def test_a_run_that_is_answered_while_it_lets_go_is_not_forgotten():
+    lives = Parking()
+    executor = LocalExecutor(lives, max_concurrent=1, clock=lambda: NOW)
+    tasks = []
+
+    def answer(run_id):
+        if not tasks:
+            tasks.append(asyncio.ensure_future(executor.submit(run("a", routine="r"))))
+
+    lives.meanwhile = answer
+    await executor.submit(run("a", routine="r"))
+    await turns()
+    await executor.idle()
+    assert lives.begun == ["a", "a"]
+
+
+async def test_a_run_that_is_cancelled_while_it_waits_lets_the_next_one_pass():
+    lives = Parking()
+    executor = LocalExecutor(lives, max_concurrent=1, clock=lambda: NOW)
+    executor.hold([run("old", routine="r")])  # since before this process began
+    await executor.submit(run("new", routine="r"))
+    await turns()
+    assert lives.begun == []
+    executor.interrupt("old")
+    await executor.idle()
+    assert lives.begun == ["new"]
+
+
+async def test_a_run_is_not_tried_before_its_time():
+    lives = Lives()
+    executor = LocalExecutor(lives, max_concurrent=1, clock=lambda: datetime.now(UTC))
+    instant = datetime.now(UTC) + timedelta(seconds=0.2)
+    await executor.submit(run("later", not_before=instant))
+    await executor.submit(run("now"))
+    lives.go.set()
+    async with asyncio.timeout(60):
+        await lives.again.wait()
+    assert datetime.now(UTC) >= instant
+    assert lives.begun == ["now", "later"]
+
+
+async def test_a_run_that_was_put_off_is_tried_again():
+    tries, again = [], asyncio.Event()
+
+    async def live(run_id):
+        tries.append(run_id)
+        if len(tries) == 1:
+            return run(run_id, status=Status.QUEUED, not_before=NOW + timedelta(days=1))
+        again.set()
+        return run(run_id, status=Status.SUCCEEDED)
+
+    moment = [NOW]
+    executor = LocalExecutor(live, max_concurrent=1, clock=lambda: moment[0])
+    await executor.submit(run("a"))
+    await executor.idle()
+    assert tries == ["a"]
+    executor.start_due()
+    moment[0] = NOW + timedelta(days=1)
+    assert tries == ["a"]
+    executor.start_due()  # the machine slept, or somebody set its clock
+    async with asyncio.timeout(60):
+        await again.wait()
+    assert tries == ["a", "a"]
+
+
+async def test_a_crash_of_one_run_does_not_stop_the_others():
+    begun = []
+
+    async def live(run_id):
+        begun.append(run_id)
+        if run_id == "bad":
+            raise ZeroDivisionError
+
+    executor = LocalExecutor(live, max_concurrent=1, clock=lambda: NOW)
+    await executor.submit(run("bad"))
+    await executor.submit(run("good"))
+    await executor.idle()
+    assert begun == ["bad", "good"]
+
+
+async def test_stopping_waits_for_the_grace_and_then_interrupts():
+    lives = Lives()
+    executor = LocalExecutor(lives, max_concurrent=1, clock=lambda: NOW)
+    await executor.submit(run("a"))
+    await executor.submit(run("waiting"))
+    await turns()
+    await executor.stop(0.01)
+    assert lives.stopped == ["a"]
+    assert lives.begun == ["a"], "nothing new starts while stopping"
+
+
+async def test_a_run_that_ends_within_the_grace_is_not_interrupted():
+    lives = Lives()
+    executor = LocalExecutor(lives, max_concurrent=1, clock=lambda: NOW)
+    await executor.submit(run("a"))
+    await turns()
+    lives.go.set()
+    await executor.stop(5)
+    assert lives.stopped == []
+
+
+async def test_one_run_can_be_interrupted_alone():
+    lives = Lives()
+    executor = LocalExecutor(lives, max_concurrent=2, clock=lambda: NOW)
+    await executor.submit(run("a"))
+    await executor.submit(run("b"))
+    await turns()
+    assert executor.interrupt("a")
+    assert not executor.interrupt("unknown")
+    lives.go.set()
+    await executor.idle()
+    assert lives.stopped == ["a"]
+
+
+async def test_runs_of_one_routine_wait_for_each_other_while_others_pass():
+    lives = Lives()
+    executor = LocalExecutor(lives, max_concurrent=3, clock=lambda: NOW)
+    for name, routine in (("a1", "a"), ("a2", "a"), ("b1", "b")):
+        await executor.submit(run(name, routine=routine))
+    await turns()
+    assert lives.begun == ["a1", "b1"]
+    lives.go.set()
+    await executor.idle()
+    assert lives.begun == ["a1", "b1", "a2"]
+
+
+# --- fairness
+
+
+def lanes(**limits):
+    """Return which lane a run is on: the first word of its routine's name; `offline` asks no model."""
+
+    def lane_of(run):
+        name = run.routine.split()[0]
+        return Lane(name=name, limit=limits.get(name), asks=name != "offline")
+
+    return lane_of
+
+
+class OneByOne:
+    """Lives that end when they are told to, in a time that passes."""
+
+    def __init__(self):
+        self.begun = []
+        self.ends = {}
+        self.moment = NOW
+
+    async def __call__(self, run_id):
+        self.begun.append(run_id)
+        self.ends[run_id] = asyncio.Event()
+        await self.ends[run_id].wait()
+
+    def clock(self):
+        return self.moment
+
+    async def end(self, run_id):
+        self.moment += timedelta(minutes=1)
+        self.ends[run_id].set()
+        await turns()
+
+
+async def test_first_due_is_first_served_however_late_it_was_told():
+    lives = OneByOne()
+    executor = LocalExecutor(lives, max_concurrent=1, clock=lives.clock)
+    await executor.submit(run("first"))
+    for minutes in (3, 1, 2):
+        await executor.submit(run(f"due {minutes}", slot=NOW - timedelta(minutes=10) + timedelta(minutes=minutes)))
+    assert executor.positions() == {"due 1": 0, "due 2": 1, "due 3": 2}
+    await turns()
+    for name in ("first", "due 1", "due 2"):
+        await lives.end(name)
+    assert lives.begun == ["first", "due 1", "due 2", "due 3"]
+
+
+async def test_a_routine_with_many_runs_does_not_keep_another_waiting():
+    lives = OneByOne()
+    executor = LocalExecutor(lives, max_concurrent=1, clock=lives.clock)
+    for number in range(4):
+        await executor.submit(run(f"busy {number}", routine="busy"))
+    await turns()
+    lives.moment += timedelta(minutes=1)
+    await executor.submit(run("other", slot=lives.moment))
+    assert executor.positions() == {"other": 0, "busy 1": 1, "busy 2": 2, "busy 3": 3}
+    await lives.end("busy 0")
+    assert lives.begun == ["busy 0", "busy 1"], "it was due before the other one came"
+    await lives.end("busy 1")
+    assert lives.begun[-1] == "other"
+
+
+async def test_what_waits_for_its_provider_takes_no_place():
+    lives = OneByOne()
+    executor = LocalExecutor(lives, max_concurrent=2, clock=lives.clock, lane_of=lanes(slow=1))
+    for name in ("slow a", "slow b", "slow c", "fast d"):
+        await executor.submit(run(name, routine=name))
+    await turns()
+    assert lives.begun == ["slow a", "fast d"]
+    await lives.end("fast d")
+    assert lives.begun == ["slow a", "fast d"], "there is room, but not at the provider"
+    await lives.end("slow a")
+    assert lives.begun == ["slow a", "fast d", "slow b"]
+
+
+async def test_a_routine_without_a_model_is_never_starved_by_those_with_one():
+    lives = OneByOne()
+    executor = LocalExecutor(lives, max_concurrent=1, clock=lives.clock, lane_of=lanes())
+    for name in ("claude a", "claude b", "offline c", "offline d"):
+        await executor.submit(run(name, routine=name))
+    await turns()
+    assert lives.begun == ["claude a", "offline c"]
+    assert executor.positions() == {"claude b": 0, "offline d": 0}
+    await lives.end("offline c")
+    assert lives.begun == ["claude a", "offline c", "offline d"]
+
+
+async def test_a_cancelled_run_leaves_the_line():
+    lives = OneByOne()
+    executor = LocalExecutor(lives, max_concurrent=1, clock=lives.clock)
+    for name in "abc":
+        await executor.submit(run(name))
+    assert not executor.interrupt("b")
+    assert executor.positions() == {"c": 0}
+    await turns()
+    await lives.end("a")
+    assert lives.begun == ["a", "c"]
+
+
+async def test_more_room_is_used_at_once():
+    lives = OneByOne()
+    executor = LocalExecutor(lives, max_concurrent=1, clock=lives.clock)
+    for name in "abc":
+        await executor.submit(run(name))
+    executor.allow(2)
+    await turns()
+    assert lives.begun == ["a", "b"]
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30), st.sampled_from(["a", "b", "offline"])), max_size=30),
+    st.integers(1, 3),
+)
+async def test_everything_that_is_due_is_lived_once_within_all_limits(asked, most):
+    limits = {"a": 1, "b": 2}
+    lane_of = lanes(**limits)
+    lives, lively = OneByOne(), []
+
+    async def live(run_id):
+        lively.append(runs[run_id])
+        beside = [lane_of(each) for each in lively]
+        assert len({each.routine for each in lively}) == len(lively)
+        assert sum(lane.asks for lane in beside) <= most
+        assert sum(not lane.asks for lane in beside) <= most
+        assert all(sum(lane.name == name for lane in beside) <= limit for name, limit in limits.items())
+        await asyncio.sleep(0)
+        lively.remove(runs[run_id])
+        lives.begun.append(run_id)
+
+    runs = {
+        str(number): run(str(number), routine=f"{lane} {routine}", slot=NOW + timedelta(minutes=minutes))
+        for number, (routine, minutes, lane) in enumerate(asked)
+    }
+    executor = LocalExecutor(live, max_concurrent=most, clock=lives.clock, lane_of=lane_of)
+    for each in runs.values():
+        await executor.submit(each)
+    assert sorted(executor.positions()) == sorted(set(runs) - set(executor.running))
+    await executor.idle()
+    assert sorted(lives.begun) == sorted(runs)

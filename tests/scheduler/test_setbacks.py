@@ -1,0 +1,264 @@
+"""Whatever a clock does, every slot that it has passed is told once, and none is started twice."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Coroutine
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from apscheduler.schedulers.base import STATE_PAUSED
+from freezegun.api import FrozenDateTimeFactory
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from daemon.api.schedule import why
+from daemon.definitions.schedule import EPOCH
+from daemon.scheduler.slot_ledger import SLICE
+from daemon.scheduler.slots import INSTANT
+from daemon.store.journal import Journal
+from daemon.system.clock import SystemClock
+from tests.clockwork import HALF_HOURLY, House, at, routine
+
+NEVER = {**HALF_HOURLY, "catch_up": "none"}
+PERIOD = timedelta(minutes=30)
+NAMES = st.sampled_from(["once", "never"])
+SHM = Path("/dev/shm")
+
+
+async def test_what_a_clock_passes_again_is_told_around_a_run_that_it_had_reached(house: House) -> None:
+    await house.boot(routine(trigger=NEVER))
+    await house.set_clock("01 09:45")
+    await house.reach("01 10:00")
+    assert await house.rows() == ["01 08:30 to 01 09:30, 3 missed down", "01 10:00 ran"]
+    await house.set_clock("01 08:40")
+    assert await house.rows() == ["01 08:30 missed down", "01 10:00 ran"]
+    await house.set_clock("01 11:20")
+    assert await house.rows() == [
+        "01 08:30 to 01 09:30, 3 missed down",
+        "01 10:00 ran",
+        "01 10:30 to 01 11:00, 2 missed down",
+    ]
+
+
+async def test_so_it_is_if_the_clock_jumps_while_the_daemon_is_down(house: House) -> None:
+    await house.boot(routine(trigger=NEVER))
+    await house.set_clock("01 09:59")
+    await house.reach("01 10:00")
+    await house.finish(*house.submitted)
+    for moment in ("01 08:40", "01 10:10"):
+        await house.crash()
+        house.time.move_to(at(moment))
+        await house.boot(routine(trigger=NEVER))
+    await house.reach("01 10:30")
+    assert await house.rows() == ["01 08:30 to 01 09:30, 3 missed down", "01 10:00 ran", "01 10:30 ran"]
+
+
+async def test_a_pause_told_ahead_of_the_clock_stays_told_as_far_as_the_clock_has_come(house: House) -> None:
+    await house.boot(routine(trigger=HALF_HOURLY))
+    await house.engine.pause("daily")
+    await house.reach("01 12:10")
+    await house.engine.resume("daily")
+    await house.set_clock("01 10:10")
+    await house.reach("01 10:30")
+    assert await house.rows() == ["01 08:30 to 01 10:00, 4 skipped paused", "01 10:30 ran"]
+
+
+async def test_after_a_clock_of_2031_was_put_right_a_slot_it_then_jumps_over_is_late_and_not_caught_up(
+    house: House,
+) -> None:
+    house.time.move_to(at("2031-05-05T08:00"))
+    await house.boot(routine())
+    await house.set_clock("01 08:40")
+    await house.set_clock("01 09:10")
+    assert await house.rows() == ["01 09:00 late"], "the daemon was not down"
+
+
+async def test_a_step_of_which_no_timer_told_is_noticed_with_the_next_slot(house: House) -> None:
+    await house.boot(routine("often", {"every": timedelta(minutes=5)}), routine(trigger=NEVER))
+    await house.reach("01 08:05")
+    house.time.move_to(at("01 10:10"))
+    await house.ring()
+    house.time.move_to(at("01 08:40"))
+    await house.engine.fire("often")
+    await house.set_clock("01 08:40")
+    await house.reach("01 09:00")
+    assert await house.rows("daily") == ["01 08:30 missed down", "01 09:00 ran"]
+
+
+async def test_a_clock_that_is_set_again_while_the_alarms_are_set_anew_leaves_none_at_the_wrong_time(
+    house: House,
+) -> None:
+    await house.boot(*(routine(f"r{number}") for number in range(SLICE + 1)))
+    house.time.move_to(at("2031-05-05T08:00"))
+    house.engine.clock_was_set()
+    scheduler = house.engine._scheduler
+    while scheduler.state != STATE_PAUSED:  # between the first slice and the next
+        await asyncio.sleep(0)
+    await house.set_clock("01 08:10")
+    assert {job.next_run_time for job in scheduler.get_jobs()} == {at("01 09:00")}
+
+
+class Killed(BaseException):
+    """kill -9, as far as a test can bear it."""
+
+
+class DyingJournal(Journal):
+    """Dies before or after it has taken back what was told of the time to come."""
+
+    dies = ""
+
+    async def take_back(self, kept: Any) -> None:
+        if self.dies == "before":
+            raise Killed
+        await super().take_back(kept)
+        if self.dies == "after":
+            raise Killed
+
+
+@pytest.mark.parametrize("dies", ["before", "after"])
+async def test_killed_while_it_takes_back_it_loses_no_slot(house: House, dies: str) -> None:
+    await house.boot(routine(trigger=NEVER))
+    await house.set_clock("01 09:59")
+    await house.reach("01 10:00")
+    await house.crash()
+    house.time.move_to(at("01 08:40"))
+    with suppress(Killed):
+        await house.boot(routine(trigger=NEVER), journal=type("Dying", (DyingJournal,), {"dies": dies}))
+    for moment in ("01 09:10", "01 10:40"):
+        await house.crash()
+        house.time.move_to(at(moment))
+        await house.boot(routine(trigger=NEVER))
+    assert await house.rows() == ["01 08:30 to 01 09:30, 3 missed down", "01 10:00 ran", "01 10:30 missed down"]
+
+
+async def test_what_ran_by_a_clock_that_was_ahead_is_not_the_last_slot_that_why_tells_of(house: House) -> None:
+    await house.boot(routine(trigger=NEVER))
+    await house.set_clock("01 09:59")
+    await house.reach("01 10:00")
+    await house.set_clock("01 08:40")
+    surface: Any = SimpleNamespace(
+        engine=house.engine, journal=house.journal, clock=SystemClock().now, elsewhere=lambda routine: ""
+    )
+    assert (await why(surface, name="daily"))["slot"] == "2026-01-01T08:30:00.000Z"
+
+
+class Upheavals(RuleBasedStateMachine):
+    """Two routines, and every way in which their time can be upset; beside them, which slots are to be told."""
+
+    frozen: FrozenDateTimeFactory
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen.move_to(at("01 08:00"))
+        self.runner = asyncio.Runner()
+        self.folder = Path(tempfile.mkdtemp(dir=SHM if SHM.is_dir() else None))
+        self.house = House(self.folder, self.frozen)
+        self.made = {name: routine(name, trigger) for name, trigger in (("once", HALF_HOURLY), ("never", NEVER))}
+        self.now = datetime.now(UTC)
+        self.base = dict.fromkeys(self.made, self.now)
+        """Slots after it are to be told as they come."""
+        self.due: dict[str, set[datetime]] = {name: set() for name in self.made}
+        self.do(self.house.boot(*self.made.values()))
+
+    def do(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Do something, then note which slots are to be told from now on."""
+
+        async def done() -> None:
+            await work
+
+        self.runner.run(done())
+        self.now = datetime.now(UTC)
+        for name, made in self.made.items():
+            self.base[name] = min(self.base[name], self.now)
+            self.due[name] = {slot for slot in self.due[name] if slot <= self.now}
+            if made.enabled:
+                self.due[name] |= set(grid(self.base[name], self.now))
+
+    def teardown(self) -> None:
+        try:
+            if self.house.db:
+                self.runner.run(self.house.engine.stop())
+                self.runner.run(self.house.crash())
+            self.runner.close()
+        finally:
+            shutil.rmtree(self.folder)
+
+    # --- what happens
+
+    @rule(minutes=st.integers(1, 150))
+    def pass_time(self, minutes: int) -> None:
+        self.do(self.house.reach((self.now + timedelta(minutes=minutes)).isoformat()[:16]))
+
+    @rule(minutes=st.integers(-400, 400))
+    def set_clock(self, minutes: int) -> None:
+        self.do(self.house.set_clock((self.now + timedelta(minutes=minutes)).isoformat()[:16]))
+
+    @rule(minutes=st.sampled_from([0, 0, 20, 70, 300, -40, -300]))
+    def restart(self, minutes: int) -> None:
+        async def restarted() -> None:
+            await self.house.crash()
+            self.frozen.move_to(self.now + timedelta(minutes=minutes))
+            await self.house.boot(*self.made.values())
+
+        self.do(restarted())
+
+    @rule(name=NAMES, minutes=st.none() | st.integers(1, 200))
+    def pause(self, name: str, minutes: int | None) -> None:
+        until = None if minutes is None else self.now + timedelta(minutes=minutes)
+        self.do(self.house.engine.pause(name, until=until))
+
+    @rule(name=NAMES)
+    def resume(self, name: str) -> None:
+        self.do(self.house.engine.resume(name))
+
+    @rule()
+    def let_runs_end(self) -> None:
+        async def ended() -> None:
+            await self.house.finish(*await self.house.journal.active())
+
+        self.do(ended())
+
+    @rule(name=NAMES, down=st.booleans(), zone=st.sampled_from(["UTC", "Asia/Tokyo"]), enabled=st.booleans())
+    def edit(self, name: str, down: bool, zone: str, enabled: bool) -> None:
+        """Edit a schedule without moving its slots, or turn it off and on: it begins anew."""
+        old = self.made[name]
+        self.made[name] = new = routine(
+            name, {**old.trigger.model_dump(exclude_none=True), "timezone": zone}, enabled=enabled
+        )
+        if new.schedule_key != old.schedule_key:
+            self.base[name] = self.now
+        self.do(self.house.boot(*self.made.values()) if down else self.house.reload(*self.made.values()))
+
+    # --- what holds
+
+    @invariant()
+    def all_is_told_once(self) -> None:
+        for name, due in self.due.items():
+            rows = self.runner.run(self.house.journal.slots(name, limit=10_000))
+            told = [slot for row in rows for slot in grid(row.first - INSTANT, row.last)]
+            assert len(told) == len(set(told)), "a slot stands in two rows"
+            assert len(told) == sum(row.count for row in rows), "a row counts wrong"
+            ran = {row.first for row in rows if row.run}
+            assert due <= set(told), "a slot was lost"
+            assert set(told) - ran <= due, "a slot is told of that has not come, or that never was one"
+        started = [(run.routine, run.slot) for run in self.house.submitted]
+        assert len(started) == len(set(started)), "a slot was started twice"
+
+
+def grid(after: datetime, until: datetime) -> list[datetime]:
+    """Return the half hours after a moment and not after another."""
+    first = EPOCH + ((after - EPOCH) // PERIOD + 1) * PERIOD
+    return [first + number * PERIOD for number in range((until - first) // PERIOD + 1)]
+
+
+def test_every_slot_is_told_once_and_none_started_twice_whatever_a_clock_does(time: FrozenDateTimeFactory) -> None:
+    options = settings(deadline=None, derandomize=True, max_examples=40, stateful_step_count=25)
+    run_state_machine_as_test(type("Machine", (Upheavals,), {"frozen": time}), settings=options)

@@ -1,0 +1,363 @@
+"""Whatever a clock does, nothing waits longer than it was meant to: runs, deliveries, questions, pauses, incidents."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Coroutine
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from freezegun.api import FrozenDateTimeFactory
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+from daemon.errors import Refused
+from daemon.models import Petition, Run, Status
+from daemon.scheduler.engine import RoutineEngine
+from daemon.scheduler.run_queue import LocalExecutor
+from daemon.store.database import Database
+from daemon.store.incidents import Alerting
+from daemon.store.journal import Journal
+from daemon.system.clock import SystemClock
+from tests.blank import blank
+from tests.clockwork import OURS, FakeEventLoop, at, loaded, routine
+
+SHM = Path("/dev/shm")
+DAY = timedelta(days=1)
+ROUTINES = tuple(routine(name, {"cron": "0 9 * * *", "catch_up": "none"}) for name in ("a", "b", "c"))
+NAMES = st.sampled_from(["a", "b", "c"])
+AHEAD = st.sampled_from([timedelta(hours=1), 3 * DAY, 20 * 365 * DAY])
+WAITS = st.integers(1, 20 * 3600).map(lambda seconds: timedelta(seconds=seconds))
+
+
+class Machine:
+    """A journal, an engine and an executor as a daemon has them; runs wait or ask once, then they succeed."""
+
+    def __init__(self, folder: Path, time: FrozenDateTimeFactory) -> None:
+        self.folder, self.time = folder, time
+        self.first_waits: dict[str, timedelta | None] = {}
+        """By routines whose next run does not succeed at once: how long it is put off; None: it asks a person."""
+        self.finished: set[str] = set()
+        self.db: Database | None = None
+
+    async def boot(self) -> None:
+        self.event_loop = FakeEventLoop()
+        clock = SystemClock()
+        self.db = await Database.open(blank(self.folder / "agentd.db"))
+        self.journal = Journal(self.db, clock=clock.now)
+        await self.journal.move_waits()
+        self.executor = LocalExecutor(self.live, max_concurrent=4, clock=clock.now)
+        self.engine = RoutineEngine(
+            journal=self.journal,
+            submit=self.executor.submit,
+            cancel=self.journal.request_cancel,
+            clock=clock,
+            zone="UTC",
+            event_loop=self.event_loop,
+            machine="box",
+            host="box",
+            workspace=self.folder / "workspace",
+            when_waits_moved=self.executor.line_up_anew,
+        )
+        self.executor.hold(run for run in await self.journal.active() if run.status is Status.WAITING)
+        await self.executor.submit_all(await self.journal.recover("me"))
+        await self.engine.start(loaded(*ROUTINES))
+        await self.quiet()
+
+    async def live(self, run_id: str) -> Run | None:
+        run = await self.journal.take(run_id, owner="me")
+        if run is None:
+            return None
+        if run.routine in self.first_waits:
+            wait = self.first_waits.pop(run.routine)
+            if wait is not None:
+                return await self.journal.suspend(run, not_before=datetime.now(UTC) + wait, detail="busy")
+            petition = Petition(call_id="1", tool="shell", request={}, digest=run_id, rule="rule")
+            return await self.journal.park(run, [petition], patience=DAY, detail="waits")
+        ended = run.to(Status.SUCCEEDED, ended=datetime.now(UTC), report="said")
+        ended = await self.journal.end(ended, [("hook", {})])
+        self.finished.add(run_id)
+        return ended
+
+    async def crash(self) -> None:
+        """kill -9; what was committed stays."""
+        if self.db:
+            self.event_loop = FakeEventLoop()
+            await self.executor.stop(0)
+            self.engine._arrivals.close()
+            await self.quiet()
+            await self.db.close()
+            self.db = None
+
+    async def quiet(self) -> None:
+        """Let the loop turn until everything that was rung for is done."""
+        for _ in range(6):
+            await asyncio.sleep(0)
+            tasks = [each for each in asyncio.all_tasks() if each.get_name() in OURS or "run " in each.get_name()]
+            await asyncio.gather(*tasks)
+
+    async def ring(self) -> None:
+        """Do what is due at this moment, as APScheduler, the executor, outbox and approvals of a daemon do."""
+        self.executor.start_due()
+        await self.quiet()
+        if (timer_ends := self.event_loop.timer_ends) and timer_ends <= datetime.now(UTC):
+            self.event_loop.end_timer()
+            await self.quiet()
+        for run in await self.journal.expire():
+            await self.executor.submit(run)
+        await self.quiet()
+
+    async def set_clock(self, moment: datetime) -> None:
+        self.time.move_to(moment)
+        self.executor.start_due()
+        self.engine.clock_was_set()
+        await self.quiet()
+        await self.ring()
+
+
+@pytest.fixture
+async def machine(tmp_path: Path, time: FrozenDateTimeFactory) -> Any:
+    made = Machine(tmp_path, time)
+    await made.boot()
+    yield made
+    await made.engine.stop()
+    await made.crash()
+
+
+async def test_a_reminder_and_a_cool_down_are_counted_from_now_once_a_clock_that_was_ahead_is_set_back(
+    machine: Machine,
+) -> None:
+    journal = machine.journal
+    journal.alerting = Alerting(remind=timedelta(hours=24), cool_down=timedelta(hours=1), to=("phone",))
+    await machine.set_clock(at("2046-01-01T08:00"))
+    await journal.trouble("provider a", "it is down")
+    await journal.trouble("provider b", "it is down")
+    await journal.well("provider b")
+    await machine.set_clock(at("01 08:00"))
+    told = len(await journal.deliveries())
+    machine.time.move_to(at("02 09:00"))
+    await journal.trouble("provider a", "it is down")
+    await journal.trouble("provider b", "it is down")
+    assert len(await journal.deliveries()) == told + 2, "one is reminded of, the other one is a new incident"
+
+
+async def test_what_was_spent_by_a_clock_that_was_ahead_is_spent_once(machine: Machine) -> None:
+    await machine.set_clock(at("2046-01-01T08:00"))
+    stamp = int(datetime.now(UTC).timestamp() * 1_000_000)
+    await machine.journal._db.write(
+        lambda connection: connection.execute(
+            "INSERT INTO spending (run_id, routine, provider, model, at, outcome, input, output)"
+            " VALUES ('r', 'a', 'p', 'm', ?, 'answered', 10, 5)",
+            (stamp,),
+        )
+    )
+    await machine.set_clock(at("01 08:00"))
+    today, tomorrow = at("01 00:00"), at("02 00:00")
+    assert (await machine.journal.spent_since(today))["a"][1] == 15
+    assert await machine.journal.spent_since(tomorrow) == {}
+
+
+async def test_a_digest_comes_again_after_a_clock_that_was_ahead_is_set_back(machine: Machine) -> None:
+    await machine.journal.tell_digest([], "", "", until=at("2046-01-01T07:00"), zone="UTC")
+    await machine.set_clock(at("01 09:00"))
+    assert await machine.journal.digest_told() == at("01 09:00")
+
+
+async def test_rows_of_a_version_that_did_not_say_when_a_wait_began_wait_for_a_day_at_most(machine: Machine) -> None:
+    machine.first_waits = {"a": timedelta(minutes=5)}
+    run = await machine.engine.trigger("a")
+    await machine.quiet()
+    assert run.id not in machine.finished
+    await machine.journal._db.write(
+        lambda connection: connection.execute(
+            "UPDATE run SET not_before = not_before + 90000000000, waits_since = NULL"
+        )
+    )
+    await machine.crash()
+    await machine.boot()
+    assert run.id in machine.finished
+
+
+class Clocks(RuleBasedStateMachine):
+    """A machine whose clock is set at random, and beside it how much time has really passed."""
+
+    frozen: FrozenDateTimeFactory
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen.move_to(at("01 08:00"))
+        self.runner = asyncio.Runner()
+        self.folder = Path(tempfile.mkdtemp(dir=SHM if SHM.is_dir() else None))
+        self.machine = Machine(self.folder, self.frozen)
+        self.passed = timedelta()
+        """Time that no clock can be set back by."""
+        self.waits: dict[str, tuple[timedelta, timedelta]] = {}
+        """What waits: until when by that time, and how long."""
+        self.up, self.was_set = True, False
+        self.do(self.machine.boot())
+
+    def teardown(self) -> None:
+        try:
+            if self.up:
+                self.runner.run(self.machine.engine.stop())
+            self.runner.run(self.machine.crash())
+            self.runner.close()
+        finally:
+            shutil.rmtree(self.folder)
+
+    def do(self, work: Coroutine[Any, Any, Any]) -> None:
+        async def done() -> None:
+            await work
+            await self.check()
+
+        self.runner.run(done())
+
+    async def check(self) -> None:
+        """Whatever has waited as long as it was to waits no more; no slot has two runs."""
+        if not self.up:
+            return
+        journal = self.machine.journal
+        due = {f"delivery {each.id}" for each in await journal.due_deliveries(datetime.now(UTC))}
+        late = {name for name, (until, _) in self.waits.items() if until <= self.passed}
+        states = self.machine.engine.states
+        done = {f"run {run}" for run in self.machine.finished}
+        done |= {f"pause {name}" for name, state in states.items() if not state.pausing(datetime.now(UTC))}
+        done |= due
+        assert late <= done, f"{late - done} should be over after {self.passed}, at {datetime.now(UTC)}"
+        for name in done & self.waits.keys():
+            del self.waits[name]
+        runs = [(run.routine, run.slot) for run in await journal.runs(limit=1000) if run.trigger == "cron"]
+        assert len(runs) == len(set(runs))
+
+    def begin_anew(self) -> None:
+        """A clock that is set back may let what waits begin anew, and never more than that."""
+        self.waits = {name: (self.passed + wait, wait) for name, (_, wait) in self.waits.items()}
+
+    # --- what begins to wait
+
+    def start(self, name: str, wait: timedelta | None) -> str | None:
+        async def work() -> str | None:
+            self.machine.first_waits[name] = wait
+            try:
+                run = await self.machine.engine.trigger(name)
+            except Refused:
+                del self.machine.first_waits[name]
+                return None
+            await self.machine.quiet()
+            return run.id
+
+        return self.runner.run(work())
+
+    @precondition(lambda self: self.up)
+    @rule(name=NAMES, wait=WAITS)
+    def put_a_run_off(self, name: str, wait: timedelta) -> None:
+        if run := self.start(name, wait):
+            self.waits[f"run {run}"] = (self.passed + wait, wait)
+
+    @precondition(lambda self: self.up)
+    @rule(name=NAMES)
+    def ask_a_person(self, name: str) -> None:
+        if run := self.start(name, None):
+            self.waits[f"run {run}"] = (self.passed + DAY, DAY)
+
+    @precondition(lambda self: self.up)
+    @rule(wait=WAITS)
+    def put_a_delivery_off(self, wait: timedelta) -> None:
+        async def work() -> int | None:
+            for each in await self.machine.journal.due_deliveries(datetime.now(UTC)):
+                await self.machine.journal.delivery_failed(each.id, "no", datetime.now(UTC) + wait)
+                return each.id
+            return None
+
+        if (delivery := self.runner.run(work())) is not None:
+            self.waits[f"delivery {delivery}"] = (self.passed + wait, wait)
+
+    @precondition(lambda self: self.up)
+    @rule(name=NAMES, wait=WAITS)
+    def pause(self, name: str, wait: timedelta) -> None:
+        self.do(self.machine.engine.pause(name, length=wait))
+        self.waits[f"pause {name}"] = (self.passed + wait, wait)
+
+    # --- what time and clocks do
+
+    @rule(minutes=st.integers(1, 600))
+    def pass_time(self, minutes: int) -> None:
+        goal = self.passed + timedelta(minutes=minutes)
+        while self.passed < goal:
+            now = datetime.now(UTC)
+            steps = [goal, *(until for until, _ in self.waits.values())]
+            if self.up and (timer_ends := self.machine.event_loop.timer_ends) and timer_ends > now:
+                steps.append(self.passed + (timer_ends - now))
+            step = min(each for each in steps if each > self.passed) - self.passed
+            self.passed += step
+            self.frozen.move_to(now + step)
+            if self.up:
+                self.do(self.machine.ring())
+
+    @rule(
+        ahead=st.one_of(
+            st.integers(-400, 400).map(lambda minutes: timedelta(minutes=minutes)),
+            st.sampled_from([-20 * 365 * DAY, -3 * DAY, 3 * DAY, 20 * 365 * DAY]),
+        )
+    )
+    def set_the_clock(self, ahead: timedelta) -> None:
+        self.move(ahead)
+
+    @rule()
+    def set_the_clock_right(self) -> None:
+        self.move(at("01 08:00") + self.passed - datetime.now(UTC))
+
+    def move(self, ahead: timedelta) -> None:
+        moment = datetime.now(UTC) + ahead
+        if not at("1980-01-01T00:00") < moment < at("2100-01-01T00:00"):
+            return
+        self.begin_anew()
+        if self.up:
+            self.do(self.machine.set_clock(moment))
+        else:
+            self.frozen.move_to(moment)
+            self.was_set = True
+
+    @precondition(lambda self: self.up)
+    @rule(name=NAMES, wait=WAITS, ahead=AHEAD, kind=st.sampled_from(["run", "question", "pause"]), down=st.booleans())
+    def be_ahead_for_a_while(self, name: str, wait: timedelta, ahead: timedelta, kind: str, down: bool) -> None:
+        """What machines do whose clock is set by the network some time after the start."""
+        self.move(ahead)
+        if kind == "run":
+            self.put_a_run_off(name, wait)
+        elif kind == "question":
+            self.ask_a_person(name)
+        else:
+            self.pause(name, wait)
+        if down:
+            self.die()
+        self.set_the_clock_right()
+        if down:
+            self.come_back()
+        self.pass_time(1 + max((wait, DAY) if kind == "question" else (wait,)) // timedelta(minutes=1))
+
+    @precondition(lambda self: self.up)
+    @rule()
+    def die(self) -> None:
+        self.runner.run(self.machine.crash())
+        self.up = False
+
+    @precondition(lambda self: not self.up)
+    @rule()
+    def come_back(self) -> None:
+        if self.was_set:  # which it notices only now
+            self.begin_anew()
+        self.up, self.was_set = True, False
+        self.do(self.machine.boot())
+
+
+@pytest.mark.timeout(300)
+def test_nothing_waits_longer_than_it_was_to_whatever_the_clock_does(time: FrozenDateTimeFactory) -> None:
+    made = type("Clocks", (Clocks,), {"frozen": time})
+    options = settings(deadline=None, derandomize=True, max_examples=15, stateful_step_count=12)
+    run_state_machine_as_test(made, settings=options)

@@ -1,0 +1,91 @@
+"""Work for names: each has its turn, none twice at once, and a fault loses none."""
+
+import asyncio
+
+from daemon.system.coalescing_queue import SLICE, Errands
+
+
+class Desk:
+    """Does what it is asked to, one bunch of names at a time."""
+
+    def __init__(self, faults=0):
+        self.done, self.faults = [], faults
+        self.busy = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.told = asyncio.Condition()
+
+    async def work(self, names):
+        assert not self.busy.is_set(), "never twice at once"
+        self.busy.set()
+        await self.go_on.wait()
+        self.busy.clear()
+        if self.faults:
+            self.faults -= 1
+            raise OSError("disk full")
+        async with self.told:
+            self.done.append(list(names))
+            self.told.notify_all()
+
+    async def until(self, *bunches):
+        async with asyncio.timeout(60), self.told:
+            await self.told.wait_for(lambda: self.done == list(bunches))
+
+
+async def test_names_that_come_together_are_done_together():
+    desk = Desk()
+    errands = Errands("test", desk.work, retry=60)
+    for name in ("a", "b", "a"):
+        errands.add(name)
+    await desk.until(["a", "b"])
+    await errands.stop()
+
+
+async def test_a_name_that_comes_while_it_is_worked_on_has_its_turn_again():
+    desk = Desk()
+    desk.go_on.clear()
+    errands = Errands("test", desk.work, retry=60)
+    errands.add("a")
+    await desk.busy.wait()
+    errands.add("a")
+    errands.add("b")
+    desk.go_on.set()
+    await desk.until(["a"], ["a", "b"])
+    await errands.stop()
+
+
+async def test_thousands_are_done_in_slices():
+    desk = Desk()
+    errands = Errands("test", desk.work, retry=60)
+    names = [str(number) for number in range(2 * SLICE + 1)]
+    for name in names:
+        errands.add(name)
+    await desk.until(names[:SLICE], names[SLICE : 2 * SLICE], names[2 * SLICE :])
+    await errands.stop()
+
+
+async def test_what_failed_is_tried_again_before_what_came_since():
+    desk = Desk(faults=1)
+    errands = Errands("test", desk.work, retry=0.01)
+    desk.go_on.clear()
+    errands.add("a")
+    await desk.busy.wait()
+    errands.add("b")
+    desk.go_on.set()
+    await desk.until(["a", "b"])
+    await errands.stop()
+
+
+async def test_stopping_finishes_what_is_under_way_and_begins_nothing():
+    desk = Desk()
+    desk.go_on.clear()
+    errands = Errands("test", desk.work, retry=0)
+    errands.add("a")
+    await desk.busy.wait()
+    errands.add("b")
+    stopping = asyncio.create_task(errands.stop())
+    await asyncio.sleep(0)
+    desk.go_on.set()
+    await stopping
+    errands.add("c")
+    assert desk.done == [["a"]]

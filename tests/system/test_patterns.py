@@ -1,0 +1,102 @@
+"""Globs: what fits, what cannot be written, and that nothing outside is named."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.system.patterns import PatternError, Patterns, parse
+
+FITS = [
+    ("inbox/*.csv", "inbox/a.csv", True),
+    ("inbox/*.csv", "inbox/a.txt", False),
+    ("inbox/*.csv", "inbox/deep/a.csv", False),
+    ("inbox/*.csv", "a.csv", False),
+    ("inbox/*.csv", "inbox/a.csv/b.csv", False),
+    ("*", "a", True),
+    ("./inbox//a", "inbox/a", True),
+    ("*/a.csv", "x/a.csv", True),
+    ("**/a.csv", "a.csv", True),
+    ("**/a.csv", "x/y/z/a.csv", True),
+    ("in/**/out/*.csv", "in/out/a.csv", True),
+    ("in/**/out/*.csv", "in/1/2/out/a.csv", True),
+    ("in/**/out/*.csv", "in/1/2/a.csv", False),
+    ("in/**/**/a", "in/a", True),
+    ("in/**", "in/x/y", True),
+    ("in/**", "in", False),
+    ("**", "a", True),
+    ("a?.txt", "ab.txt", True),
+    ("[ab].txt", "c.txt", False),
+    ("[!ab].txt", "c.txt", True),
+    ("*", ".a.csv.swp", False),
+    ("inbox/*", "inbox/.a.csv.part", False),
+    ("**/*.csv", ".git/a.csv", False),
+    (".*", ".hidden", True),
+    ("A.csv", "a.csv", False),
+    ("中*", "中文.txt", True),
+    ("a[", "a[", True),
+]
+
+
+@pytest.mark.parametrize(("glob", "path", "fits"), FITS)
+def test_a_path_fits_or_does_not(glob: str, path: str, fits: bool) -> None:
+    assert Patterns([glob]).fits(path) is fits
+
+
+@pytest.mark.parametrize(
+    ("glob", "word"),
+    [
+        ("", "empty"),
+        ("/etc/*", "leaves the workspace"),
+        ("~/x", "leaves the workspace"),
+        ("../x", "leaves the workspace"),
+        ("inbox/../../x", "leaves the workspace"),
+        ("inbox/", "names a folder"),
+        (".", "names a folder"),
+        ("a**b", "whole folders"),
+        ("a\0", "NUL"),
+    ],
+)
+def test_a_glob_that_cannot_be_meant_is_refused(glob: str, word: str) -> None:
+    with pytest.raises(PatternError, match=word):
+        parse(glob)
+
+
+def test_several_globs_are_one() -> None:
+    patterns = Patterns(["inbox/*.csv", "data/**/*.json"])
+    assert patterns.fits("inbox/a.csv")
+    assert patterns.fits("data/x/a.json")
+    assert not patterns.fits("inbox/a.json")
+
+
+def test_a_folder_need_not_be_read_where_only_one_name_can_fit() -> None:
+    patterns = Patterns(["inbox/*.csv", "inbox/new/x"])
+    assert patterns.only(patterns.start) == {"inbox"}
+    assert patterns.only(patterns.step(patterns.start, "inbox")[1]) is None
+
+
+names = st.text(st.sampled_from("ab."), min_size=1, max_size=3).filter(lambda name: name not in (".", ".."))
+parts = st.lists(st.one_of(names, st.sampled_from(["*", "**", "a*", "?b"])), min_size=1, max_size=4)
+
+
+def by_recursion(parts: list[str], path: list[str]) -> bool:
+    """Fit as one would explain it: each part takes a name, `**` any number of them."""
+    from fnmatch import fnmatchcase
+
+    if not parts or not path:
+        return not parts and not path
+    first, name = parts[0], path[0]
+    if first == "**":
+        return by_recursion(parts[1:], path) or (
+            len(path) > 1 and not name.startswith(".") and by_recursion(parts, path[1:])
+        )
+    hidden = name.startswith(".") and not first.startswith(".")
+    return not hidden and fnmatchcase(name, first) and by_recursion(parts[1:], path[1:])
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(parts, st.lists(names, min_size=1, max_size=4))
+def test_walking_name_by_name_agrees_with_the_explanation(parts: list[str], path: list[str]) -> None:
+    whole = [*parts, "*"] if parts[-1] == "**" else parts
+    assert Patterns(["/".join(parts)]).fits("/".join(path)) is by_recursion(whole, path)

@@ -1,0 +1,276 @@
+"""The watcher on a real folder: bursts, half-written files, new folders, and silence in between."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.system.settled_files import Measures, Watch, Watcher
+from daemon.system.watch import DirectoryWatcher
+
+SETTLE = 0.05
+
+
+class Desk:
+    """Looks whenever it is rung for, and takes what has come to rest."""
+
+    def __init__(self, root: Path, **options: Any) -> None:
+        self.root = root
+        self.taken: list[dict[str, str]] = []
+        self.looks = 0
+        self.hindered = False
+        self.rung: asyncio.Queue[str] = asyncio.Queue()
+        self.watcher = Watcher(root, self.rung.put_nowait, DirectoryWatcher(), **options)
+        self._seen: set[tuple[str, str]] = set()
+
+    def watch(self, *globs: str, settle: float = SETTLE, name: str = "inbox") -> None:
+        self.watcher.watch({name: Watch(globs=globs, settle=settle)})
+
+    async def once(self) -> dict[str, str]:
+        """Answer one ring."""
+        name = await self.rung.get()
+        self.looks += 1
+        files = await self.watcher.look(name, self._seen)
+        if files and not self.hindered:
+            self._seen |= set(files.items())
+            self.taken.append(files)
+        return files
+
+    async def batch(self) -> list[str]:
+        """Answer rings until something has come to rest."""
+        async with asyncio.timeout(60):
+            while not (files := await self.once()):
+                pass
+        return sorted(files)
+
+    async def asleep(self) -> None:
+        """Answer rings until its folders are watched and a look leaves nothing to wait for."""
+        async with asyncio.timeout(60):
+            while (
+                any(watched.timer for watched in self.watcher._watched.values())
+                or not self.rung.empty()
+                or not self.watches_all()
+            ):
+                await self.once()
+
+    def watches_all(self) -> bool:
+        """Tell whether the system watches every folder of its subscription."""
+        subscription = self.watcher._subscription
+        return subscription is not None and subscription.folders <= self.watcher._directory_watcher._watched
+
+    def put(self, path: str, text: str = "x") -> Path:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+
+@pytest.fixture
+async def desk(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
+    made = Desk(tmp_path, **getattr(request, "param", {}))
+    yield made
+    made.watcher.close()
+
+
+async def test_what_lies_there_already_is_found(desk: Desk) -> None:
+    desk.put("inbox/a.csv")
+    desk.watch("inbox/*.csv")
+    assert await desk.batch() == ["inbox/a.csv"]
+
+
+async def test_a_file_that_lands_is_taken_once(desk: Desk) -> None:
+    desk.put("inbox/old.txt")
+    desk.watch("inbox/*.csv")
+    await desk.once()
+    desk.put("inbox/a.csv")
+    assert await desk.batch() == ["inbox/a.csv"]
+    desk.put("inbox/b.csv")
+    assert await desk.batch() == ["inbox/b.csv"]
+
+
+async def test_a_new_version_is_taken_again(desk: Desk) -> None:
+    desk.put("inbox/a.csv")
+    desk.watch("inbox/*.csv")
+    await desk.batch()
+    desk.put("inbox/a.csv", "more")
+    assert await desk.batch() == ["inbox/a.csv"]
+
+
+async def test_a_burst_is_one_batch(desk: Desk) -> None:
+    desk.watch("inbox/*.csv", settle=0.3)
+    await desk.once()
+    for number in range(3000):
+        desk.put(f"inbox/{number:04}.csv")
+    assert len(await desk.batch()) == 3000
+    assert desk.looks <= 6
+
+
+@pytest.mark.parametrize("desk", [{"measures": Measures(batch=4)}], indirect=True)
+async def test_a_batch_is_bounded_and_the_rest_follows(desk: Desk) -> None:
+    for number in range(10):
+        desk.put(f"inbox/{number}.csv")
+    desk.watch("inbox/*.csv")
+    assert [len(await desk.batch()) for _ in range(3)] == [4, 4, 2]
+
+
+async def test_a_file_that_grows_is_waited_for(desk: Desk) -> None:
+    desk.watch("inbox/*.csv")
+    await desk.once()
+    (desk.root / "inbox").mkdir()
+    with (desk.root / "inbox/a.csv").open("w") as file:
+        for _ in range(5):
+            file.write("more")
+            file.flush()
+            assert await desk.once() == {}
+        written = file.tell()
+    await desk.batch()
+    assert [f"-{written}-" in version for version in desk.taken[0].values()] == [True]
+    assert len(desk.taken) == 1
+
+
+@pytest.mark.parametrize("desk", [{"measures": Measures(patience=3)}], indirect=True)
+async def test_a_file_that_grows_for_ever_does_not_hold_the_others_up(desk: Desk) -> None:
+    desk.put("inbox/done.csv")
+    desk.watch("inbox/*.csv")
+    with (desk.root / "inbox/endless.csv").open("w") as file:
+        async with asyncio.timeout(60):
+            while not desk.taken:
+                file.write("more")
+                file.flush()
+                await desk.once()
+    assert sorted(desk.taken[0]) == ["inbox/done.csv"]
+    assert await desk.batch() == ["inbox/endless.csv"]
+
+
+async def test_a_file_renamed_into_place_counts_and_its_draft_does_not(desk: Desk) -> None:
+    (desk.root / "inbox").mkdir()
+    desk.watch("inbox/*")
+    await desk.once()
+    draft = desk.put("inbox/.a.csv.part")
+    draft.rename(desk.root / "inbox/a.csv")
+    assert await desk.batch() == ["inbox/a.csv"]
+    outside = desk.put("b.csv")
+    outside.rename(desk.root / "inbox/b.csv")
+    assert await desk.batch() == ["inbox/b.csv"]
+
+
+async def test_folders_that_come_later_are_watched_as_well(desk: Desk) -> None:
+    desk.watch("inbox/**/*.csv")
+    await desk.once()
+    desk.put("inbox/a.csv")
+    assert await desk.batch() == ["inbox/a.csv"]
+    desk.put("inbox/deep/deeper/b.csv")
+    assert await desk.batch() == ["inbox/deep/deeper/b.csv"]
+    desk.put("inbox/deep/deeper/c.csv")
+    assert await desk.batch() == ["inbox/deep/deeper/c.csv"]
+
+
+async def test_a_folder_that_is_moved_in_brings_its_files(desk: Desk) -> None:
+    (desk.root / "inbox").mkdir()
+    desk.put("draft/x/a.csv")
+    desk.watch("inbox/**/*.csv")
+    await desk.once()
+    (desk.root / "draft").rename(desk.root / "inbox/in")
+    assert await desk.batch() == ["inbox/in/x/a.csv"]
+
+
+async def test_a_folder_made_anew_in_the_place_of_another_is_heard(desk: Desk) -> None:
+    desk.put("inbox/a.csv")
+    desk.watch("inbox/*.csv")
+    await desk.batch()
+    shutil.rmtree(desk.root / "inbox")
+    (desk.root / "inbox").mkdir()
+    await desk.once()
+    await desk.asleep()
+    desk.put("inbox/b.csv")
+    assert await desk.batch() == ["inbox/b.csv"]
+    (desk.root / "inbox").rename(desk.root / "elsewhere")
+    (desk.root / "inbox").mkdir()
+    await desk.once()
+    await desk.asleep()
+    desk.put("inbox/c.csv")
+    assert await desk.batch() == ["inbox/c.csv"]
+
+
+async def test_what_could_not_be_taken_is_offered_again(desk: Desk) -> None:
+    desk.put("inbox/a.csv")
+    desk.watch("inbox/*.csv")
+    desk.hindered = True
+    await desk.batch()
+    desk.hindered = False
+    desk.rung.put_nowait("inbox")
+    assert await desk.batch() == ["inbox/a.csv"]
+
+
+async def test_each_watch_is_rung_for_by_its_own_folders(desk: Desk) -> None:
+    (desk.root / "one").mkdir()
+    (desk.root / "two").mkdir()
+    desk.watcher.watch({name: Watch(globs=(f"{name}/*",), settle=SETTLE) for name in ("one", "two")})
+    await desk.asleep()
+    desk.put("two/a")
+    async with asyncio.timeout(60):
+        assert await desk.rung.get() == "two"
+    assert desk.rung.empty()
+
+
+async def test_after_all_is_handled_nothing_stirs(desk: Desk) -> None:
+    desk.put("inbox/a.csv")
+    desk.watch("inbox/*.csv")
+    await desk.batch()
+    await desk.asleep()
+    assert all(watched.timer is None for watched in desk.watcher._watched.values())
+    assert desk.rung.empty()
+
+
+async def test_what_is_watched_no_more_is_heard_no_more(desk: Desk) -> None:
+    desk.put("inbox/a.csv")
+    desk.watch("inbox/*.csv", settle=60)
+    await desk.once()
+    desk.watcher.watch({})
+    assert await desk.watcher.look("inbox", ()) == {}
+    assert desk.watcher._subscription is None
+    assert desk.rung.empty()
+
+
+async def test_another_glob_of_the_same_name_is_looked_for_at_once(desk: Desk) -> None:
+    desk.put("inbox/a.csv")
+    desk.put("inbox/a.txt")
+    desk.watch("inbox/*.csv")
+    assert await desk.batch() == ["inbox/a.csv"]
+    desk.watch("inbox/*.txt")
+    assert await desk.batch() == ["inbox/a.txt"]
+
+
+async def test_a_workspace_that_comes_later_is_watched(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "workspace")
+    desk.watch("inbox/*.csv")
+    await desk.once()
+    desk.put("inbox/a.csv")
+    assert await desk.batch() == ["inbox/a.csv"]
+    desk.watcher.close()
+
+
+async def test_ten_thousand_files_are_one_batch(desk: Desk) -> None:
+    desk.watch("inbox/*.csv", settle=0.3)
+    await desk.once()
+    for number in range(10_000):
+        desk.put(f"inbox/{number:05}.csv")
+    assert len(await desk.batch()) == 10_000
+    await desk.asleep()
+    desk.put("inbox/07777.csv", "again")
+    assert await desk.batch() == ["inbox/07777.csv"]
+
+
+async def test_a_file_whose_name_is_no_utf8_is_found(desk: Desk) -> None:
+    (desk.root / "inbox").mkdir()
+    desk.watch("inbox/*")
+    await desk.once()
+    await desk.asleep()
+    Path(os.fsdecode(os.fsencode(desk.root) + b"/inbox/\xff.csv")).touch()
+    assert await desk.batch() == ["inbox/\\udcff.csv"]

@@ -1,0 +1,349 @@
+"""Subscribers are called when their folders change, whatever becomes of the folders, and nobody else is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from daemon.system.watch import DirectoryWatcher, Subscription
+
+LIMIT = 60  # seconds; a change is seen after one or two, on a busy machine later
+
+
+class Subscriber:
+    """Takes note of what it is called with."""
+
+    def __init__(self, watcher: DirectoryWatcher, *folders: Path) -> None:
+        self.calls: asyncio.Queue[frozenset[Path]] = asyncio.Queue()
+        self.subscription: Subscription = watcher.subscribe(folders, self.calls.put_nowait)
+
+    async def called_for(self, *folders: Path) -> None:
+        """Wait until it was called for all of these folders."""
+        missing = set(folders)
+        async with asyncio.timeout(LIMIT):
+            while missing:
+                missing -= await self.calls.get()
+
+    def forget(self) -> None:
+        while not self.calls.empty():
+            self.calls.get_nowait()
+
+
+@pytest.fixture
+async def watcher() -> AsyncIterator[DirectoryWatcher]:
+    made = DirectoryWatcher()
+    yield made
+    for subscription in list(made._subscriptions):
+        subscription.close()
+
+
+async def watched(watcher: DirectoryWatcher, *folders: Path) -> Subscriber:
+    """Subscribe, and wait until the folders are watched."""
+    subscriber = Subscriber(watcher, *folders)
+    await subscriber.called_for(*folders)
+    return subscriber
+
+
+@pytest.mark.parametrize("change", ["make", "write", "append", "rename", "replace", "delete", "chmod"])
+async def test_a_changed_file_is_reported(watcher: DirectoryWatcher, tmp_path: Path, change: str) -> None:
+    path, other = tmp_path / "a.toml", tmp_path / "b.toml"
+    path.write_text("x")
+    other.write_text("y")
+    subscriber = await watched(watcher, tmp_path)
+    {
+        "make": (tmp_path / "new").touch,
+        "write": lambda: path.write_text("y"),
+        "append": lambda: path.open("a").close() or os.truncate(path, 5),
+        "rename": lambda: path.rename(tmp_path / "c.toml"),
+        "replace": lambda: other.replace(path),
+        "delete": path.unlink,
+        "chmod": lambda: path.chmod(0o600),
+    }[change]()
+    await subscriber.called_for(tmp_path)
+
+
+async def test_what_was_written_while_the_watching_began_is_not_missed(
+    watcher: DirectoryWatcher, tmp_path: Path
+) -> None:
+    subscriber = Subscriber(watcher, tmp_path)
+    (tmp_path / "a").touch()
+    async with asyncio.timeout(LIMIT):
+        assert await subscriber.calls.get() == {tmp_path}, "a call on which the subscriber looks"
+
+
+async def test_each_subscriber_is_called_for_its_own_folders(watcher: DirectoryWatcher, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    first, second, both = (
+        await watched(watcher, one),
+        await watched(watcher, two),
+        await watched(watcher, one, two),
+    )
+    first.forget()
+    (two / "a").touch()
+    await second.called_for(two)
+    await both.called_for(two)
+    assert first.calls.empty()
+
+
+async def test_reading_and_what_happens_in_subfolders_is_not_reported(
+    watcher: DirectoryWatcher, tmp_path: Path
+) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "a").write_text("x")
+    other = tmp_path.with_name(tmp_path.name + "-other")
+    other.mkdir()
+    subscriber = await watched(watcher, tmp_path, other)
+    (tmp_path / "a").read_text()
+    list(tmp_path.iterdir())
+    (tmp_path / "deep" / "b").touch()
+    (other / "last").touch()
+    async with asyncio.timeout(LIMIT):
+        assert await subscriber.calls.get() == {other}
+
+
+async def test_a_folder_that_is_missing_is_reported_once_it_is_there(watcher: DirectoryWatcher, tmp_path: Path) -> None:
+    folder = tmp_path / "not" / "yet" / "there"
+    subscriber = await watched(watcher, folder)
+    folder.mkdir(parents=True)
+    await subscriber.called_for(folder)
+    (folder / "a").touch()
+    await subscriber.called_for(folder)
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved", "exchanged"])
+async def test_a_folder_that_another_took_the_place_of_is_watched(
+    watcher: DirectoryWatcher, tmp_path: Path, how: str
+) -> None:
+    folder, other = tmp_path / "routines", tmp_path / "other"
+    folder.mkdir()
+    (folder / "a").touch()
+    other.mkdir()
+    subscriber = await watched(watcher, folder)
+    if how == "deleted":
+        shutil.rmtree(folder)
+        await subscriber.called_for(folder)
+        folder.mkdir()
+    elif how == "moved":
+        folder.rename(tmp_path / "elsewhere")
+        await subscriber.called_for(folder)
+        folder.mkdir()
+    else:
+        folder.rename(tmp_path / "elsewhere")
+        other.rename(folder)
+    await subscriber.called_for(folder)
+    subscriber.forget()
+    (folder / "b").touch()
+    await subscriber.called_for(folder)
+
+
+async def test_a_folder_behind_a_link_is_watched_and_so_is_where_the_link_points(
+    watcher: DirectoryWatcher, tmp_path: Path
+) -> None:
+    for name in ("v1", "v2"):
+        (tmp_path / "releases" / name / "routines").mkdir(parents=True)
+    current = tmp_path / "current"
+    current.symlink_to("releases/v1")
+    subscriber = await watched(watcher, current / "routines")
+    (tmp_path / "releases/v1/routines/a").touch()
+    await subscriber.called_for(current / "routines")
+    (tmp_path / "next").symlink_to("releases/v2")
+    (tmp_path / "next").rename(current)
+    await subscriber.called_for(current / "routines")
+    subscriber.forget()
+    (tmp_path / "releases/v2/routines/a").touch()
+    await subscriber.called_for(current / "routines")
+
+
+async def test_two_names_of_one_folder_are_both_reported(watcher: DirectoryWatcher, tmp_path: Path) -> None:
+    folder, link = tmp_path / "folder", tmp_path / "link"
+    folder.mkdir()
+    link.symlink_to(folder)
+    subscriber = await watched(watcher, folder, link)
+    (folder / "a").touch()
+    async with asyncio.timeout(LIMIT):
+        assert await subscriber.calls.get() == {folder, link}
+
+
+async def test_what_the_system_says_nothing_about_is_found_by_comparing(tmp_path: Path) -> None:
+    watcher = DirectoryWatcher(check_every=0.1)
+    folder = tmp_path / "above" / "between" / "folder"
+    folder.mkdir(parents=True)
+    subscriber = await watched(watcher, folder)
+    (tmp_path / "above").rename(tmp_path / "elsewhere")
+    await subscriber.called_for(folder)
+    folder.mkdir(parents=True)
+    await subscriber.called_for(folder)
+    subscriber.subscription.close()
+
+
+async def test_a_change_among_ten_thousand_files_is_reported(watcher: DirectoryWatcher, tmp_path: Path) -> None:
+    for number in range(10_000):
+        (tmp_path / f"{number}").touch()
+    subscriber = await watched(watcher, tmp_path)
+    (tmp_path / "7777").write_text("x")
+    await subscriber.called_for(tmp_path)
+
+
+async def test_a_name_that_is_no_utf8_stops_nothing(watcher: DirectoryWatcher, tmp_path: Path) -> None:
+    subscriber = await watched(watcher, tmp_path)
+    with structlog.testing.capture_logs() as logs:
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).touch()
+        await subscriber.called_for(tmp_path)
+        (tmp_path / "a").touch()
+        await subscriber.called_for(tmp_path)
+        (tmp_path / "b").touch()
+        await subscriber.called_for(tmp_path)
+    assert {line["event"] for line in logs} == {"watch.restarted"}
+    assert "Unable to decode path" in logs[0]["problem"]
+
+
+async def test_a_failing_subscriber_harms_no_other(watcher: DirectoryWatcher, tmp_path: Path) -> None:
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+    watcher.subscribe([tmp_path], lambda _: 1 / 0)
+    subscriber = await watched(watcher, tmp_path)
+    (tmp_path / "a").touch()
+    await subscriber.called_for(tmp_path)
+    assert all(isinstance(failure, ZeroDivisionError) for failure in failures) and failures
+
+
+async def test_without_folders_nothing_runs(watcher: DirectoryWatcher, tmp_path: Path) -> None:
+    assert watcher._task is None
+    subscriber = await watched(watcher, tmp_path)
+    task = watcher._task
+    assert task is not None
+    subscriber.subscription.close()
+    subscriber.subscription.close()
+    assert watcher._task is None
+    await asyncio.wait([task])
+    (tmp_path / "a").touch()
+    again = await watched(watcher, tmp_path)
+    (tmp_path / "b").touch()
+    await again.called_for(tmp_path)
+    assert subscriber.calls.empty()
+
+
+async def test_whoever_comes_to_a_folder_that_is_watched_already_is_called_at_once(
+    watcher: DirectoryWatcher, tmp_path: Path
+) -> None:
+    await watched(watcher, tmp_path)
+    task = watcher._task
+    subscriber = await watched(watcher, tmp_path)
+    assert watcher._task is task, "nothing began anew"
+    (tmp_path / "a").touch()
+    await subscriber.called_for(tmp_path)
+
+
+# --- limits of the system, each in a process of its own
+
+PROGRAM = """
+import asyncio, json, sys
+from pathlib import Path
+import structlog
+from daemon.system.watch import DirectoryWatcher
+
+structlog.configure(processors=[structlog.processors.JSONRenderer()])
+
+async def main():
+    folders = [Path(name) for name in sys.argv[2:]]
+    show = lambda changed: print(json.dumps(sorted(map(str, changed))), flush=True)
+    DirectoryWatcher(check_every=float(sys.argv[1])).subscribe(folders, show)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+class Other:
+    """A process that watches folders and prints what it is called with and what it logs."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    async def line(self) -> object:
+        assert self.process.stdout
+        async with asyncio.timeout(LIMIT):
+            return json.loads(await self.process.stdout.readline())
+
+    async def printed(self, *folders: Path) -> None:
+        """Wait until it was called for all of these folders."""
+        missing = {str(folder) for folder in folders}
+        while missing:
+            line = await self.line()
+            missing -= set(line) if isinstance(line, list) else set()
+
+
+@contextlib.asynccontextmanager
+async def other(*folders: Path, check_every: float = 60, prefix: tuple[str, ...] = ()) -> AsyncIterator[Other]:
+    words = (*prefix, sys.executable, "-c", PROGRAM, str(check_every), *map(str, folders))
+    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    try:
+        yield Other(process)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.communicate()
+
+
+async def test_what_the_kernel_dropped_from_its_queue_is_found(tmp_path: Path) -> None:
+    loud, made, edited = tmp_path / "loud", tmp_path / "made", tmp_path / "edited"
+    for folder in (loud, made, edited):
+        folder.mkdir()
+    (edited / "a").write_text("x")
+    async with other(loud, made, edited) as watching:
+        await watching.printed(loud, made, edited)
+        watching.process.send_signal(signal.SIGSTOP)
+        most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+        for number in range(most // 2):  # three notices each: opened, written, closed
+            (loud / f"{number % 5000}").write_text(f"{number}")
+        (made / "b").touch()
+        (edited / "a").write_text("y")
+        watching.process.send_signal(signal.SIGCONT)
+        await watching.printed(loud, made, edited)
+
+
+def limited(name: str, number: int) -> tuple[str, ...]:
+    """Return the start of a command that runs with a limit of its own."""
+    script = f'echo {number} > /proc/sys/user/{name} && exec "$@"'
+    prefix = ("unshare", "--user", "--map-root-user", "sh", "-c", script, "sh")
+    if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no user namespace can be made here (unshare, package util-linux)")
+    return prefix
+
+
+@pytest.mark.parametrize("limit", ["max_inotify_watches", "max_inotify_instances"])
+async def test_without_watches_of_the_system_everyone_looks_now_and_then(tmp_path: Path, limit: str) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    prefix = limited(limit, 1 if limit == "max_inotify_watches" else 0)
+    async with other(one, two, check_every=0.1, prefix=prefix) as watching:
+        said = await watching.line()
+        assert isinstance(said, dict)
+        assert said["event"] == "watch.failed"
+        assert "fs.inotify.max_user_watches" in said["hint"]
+        for _ in range(3):
+            assert await watching.line() == [str(one), str(two)], "the problem is said once"
+
+
+async def test_it_ends_with_its_event_loop(tmp_path: Path) -> None:
+    program = PROGRAM.replace("await asyncio.Event().wait()", "await asyncio.sleep(0.5)")
+    words = (sys.executable, "-W", "error", "-c", program, "60", str(tmp_path))
+    process = await asyncio.create_subprocess_exec(*words, stdout=-1, stderr=-1)
+    async with asyncio.timeout(LIMIT):
+        out, err = await process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert json.loads(out.splitlines()[0]) == [str(tmp_path)]

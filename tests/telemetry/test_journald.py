@@ -1,0 +1,165 @@
+"""Log lines for systemd's journal: its native protocol, as a socket of ours reads it."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.telemetry.journald import Journald, connected, fields_of, packed
+from daemon.telemetry.redaction import MARK, Secrets
+
+
+class Journal:
+    """What systemd-journald is to a program that logs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.path)
+        self.socket.settimeout(20)
+        self.by_file = 0
+
+    def read(self) -> dict[str, str]:
+        """Return the next entry, whichever way it came."""
+        data, ancillary, _, _ = self.socket.recvmsg(1 << 20, socket.CMSG_SPACE(4))
+        for _level, kind, raw in ancillary:
+            assert kind == socket.SCM_RIGHTS and data == b""
+            (file,) = array.array("i", raw)
+            sealed = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+            assert fcntl.fcntl(file, fcntl.F_GET_SEALS) == sealed, "journald refuses what could change under it"
+            data = os.pread(file, os.fstat(file).st_size, 0)
+            os.close(file)
+            self.by_file += 1
+        return unpacked(data)
+
+
+def unpacked(data: bytes) -> dict[str, str]:
+    """Read fields as the protocol has them: `NAME=value`, or the name, a length and the value."""
+    fields = {}
+    while data:
+        line, _, rest = data.partition(b"\n")
+        name, equals, value = line.partition(b"=")
+        if equals:
+            data = rest
+        else:
+            (length,) = struct.unpack("<Q", rest[:8])
+            value, data = rest[8 : 8 + length], rest[8 + length :]
+            assert data[:1] == b"\n"
+            data = data[1:]
+        assert name.isascii() and name == name.upper() and not name.startswith(b"_")
+        fields[name.decode()] = value.decode()
+    return fields
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    made = Journal(tmp_path / "socket")
+    yield made
+    made.socket.close()
+
+
+# Runs with stderr connected to a socket, as systemd connects it, and logs.
+SCRIPT = """
+import os, sys, structlog
+from pathlib import Path
+from daemon.telemetry.log import configure
+from daemon.telemetry.redaction import Secrets
+secrets = Secrets()
+secrets.add("canary-7f3a91c2")
+about = os.fstat(2)
+env = {"JOURNAL_STREAM": f"{about.st_dev}:{about.st_ino}"} if sys.argv[2] == "yes" else {"JOURNAL_STREAM": "1:2"}
+configure(level="info", console=True, file=None, secrets=secrets, env=env, journal=sys.argv[1])
+log = structlog.get_logger()
+with structlog.contextvars.bound_contextvars(run="01J", routine="daily-report", slot="2026-11-20T08:30"):
+    log.warning("run.put_off", detail="canary-7f3a91c2 said no", seconds=1.5, where=["a", "b"], **{"odd key!": 1})
+try:
+    1 / 0
+except ZeroDivisionError:
+    log.exception("run.crashed", none=None)
+log.info("big", text="x" * 3_000_000)
+"""
+
+
+def said(journal: str, connected: str) -> str:
+    """Run the script with a pipe for stderr and return what came through it."""
+    command = [sys.executable, "-c", SCRIPT, journal, connected]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_a_line_is_an_entry_with_fields_to_search_by(journal: Journal) -> None:
+    assert said(journal.path, "yes") == "", "stderr would give every line a second time"
+    first, second, third = (journal.read() for _ in range(3))
+    assert first["MESSAGE"].startswith("run.put_off routine=daily-report run=01J")
+    wanted = {
+        "PRIORITY": "4", "SYSLOG_IDENTIFIER": "agentd", "AGENTD_EVENT": "run.put_off", "AGENTD_RUN": "01J",
+        "AGENTD_ROUTINE": "daily-report", "AGENTD_SLOT": "2026-11-20T08:30", "AGENTD_SECONDS": "1.5",
+        "AGENTD_WHERE": '["a", "b"]', "AGENTD_ODD_KEY_": "1", "AGENTD_DETAIL": f"{MARK} said no",
+    }  # fmt: skip
+    assert wanted.items() <= first.items()
+    assert "\nZeroDivisionError: division by zero" in second["MESSAGE"] and second["PRIORITY"] == "3"
+    assert "AGENTD_NONE" not in second
+    assert len(third["AGENTD_TEXT"]) == 3_000_000 and journal.by_file == 1, "what is too large comes as a file"
+
+
+def test_a_terminal_or_a_pipe_that_is_not_the_journals_gets_lines_as_ever(journal: Journal) -> None:
+    assert "run.put_off" in said(journal.path, "no")
+
+
+def test_without_a_journal_behind_the_socket_lines_go_to_stderr(tmp_path: Path) -> None:
+    text = said(str(tmp_path / "nobody"), "yes")
+    assert "run.put_off" in text and "canary" not in text
+
+
+def test_a_journal_that_is_stuck_holds_nobody_up(journal: Journal) -> None:
+    way = Journald(journal.path)
+    sent = 0
+    while way.send({"level": "info", "event": "tick"}, "tick"):
+        sent += 1
+        assert sent < 100_000
+    assert not way.send({"level": "info", "event": "tick"}, "tick")
+    for _ in range(sent):
+        assert journal.read()["MESSAGE"] == "tick"
+    assert way.send({"level": "info", "event": "tock"}, "tock"), "and it goes on once there is room"
+    assert journal.read()["MESSAGE"] == "tock"
+    way.close()
+
+
+@pytest.mark.parametrize("told", [None, "", "1", "1:2", "a:b", "1:2:3", ":"])
+def test_only_the_very_file_that_systemd_names_is_the_journal(told: str | None, tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w") as stream:
+        assert not connected(stream, {} if told is None else {"JOURNAL_STREAM": told})
+        about = os.fstat(stream.fileno())
+        assert connected(stream, {"JOURNAL_STREAM": f"{about.st_dev}:{about.st_ino}"})
+
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
+
+
+@given(message=TEXTS, values=st.dictionaries(TEXTS, st.one_of(TEXTS, st.integers(), st.lists(TEXTS)), max_size=5))
+@settings(deadline=None, derandomize=True)
+def test_whatever_is_logged_can_be_read_back(message: str, values: dict[str, object]) -> None:
+    fields = fields_of({"level": "info", **values}, message)
+    assert unpacked(packed(fields)) == fields
+    assert all(len(name) <= 64 for name in fields)
+
+
+def test_secrets_are_taken_out(journal: Journal) -> None:
+    secrets = Secrets()
+    secrets.add("canary-7f3a91c2")
+    way = Journald(journal.path, redact=secrets.redact)
+    assert way.send({"level": "info", "detail": "canary-7f3a91c2"}, "canary-7f3a91c2")
+    assert "canary" not in str(journal.read())
+    way.close()

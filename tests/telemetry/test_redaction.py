@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import base64
+import json
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.telemetry.redaction import MARK, Secrets
+
+CANARY = 'canary/7f3a+"\\ü key=='
+
+
+@pytest.fixture
+def secrets() -> Secrets:
+    known = Secrets()
+    known.add(CANARY)
+    return known
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        CANARY,
+        json.dumps({"key": CANARY}),
+        json.dumps({"key": CANARY}, ensure_ascii=False),
+        repr({"key": CANARY}),
+        f"https://example.org/?key={quote(CANARY, safe='')}",
+        f"https://example.org/{quote(CANARY)}",
+        f"key={quote_plus(CANARY)}",
+        base64.b64encode(CANARY.encode()).decode(),
+        base64.urlsafe_b64encode(CANARY.encode()).decode(),
+    ],
+)
+def test_a_known_secret_is_taken_out_in_each_form_it_travels_in(secrets: Secrets, form: str) -> None:
+    redacted = secrets.redact(f"before {form} after")
+    assert MARK in redacted
+    assert redacted.startswith("before ")
+    assert redacted.endswith(" after")
+    assert "canary" not in redacted
+
+
+@pytest.mark.parametrize("before", ["", "u", "us", "use", "user:"])
+@pytest.mark.parametrize("after", ["", "x", "xy", "xyz"])
+def test_a_known_secret_is_found_inside_longer_base64(secrets: Secrets, before: str, after: str) -> None:
+    text = base64.b64encode((before + CANARY + after).encode()).decode()
+    rest = secrets.redact(f"Basic {text}")
+    assert MARK in rest
+    left = rest.removeprefix("Basic ").replace(MARK, "")
+    assert len(left) <= 16  # what is left encodes the neighbours and some bits at the edges
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(secret=st.text(alphabet=st.characters(codec="utf-8"), min_size=8, max_size=60), around=st.text(max_size=20))
+def test_whatever_the_secret_is_it_does_not_survive_in_a_json_line(secret: str, around: str) -> None:
+    known = Secrets()
+    known.add(secret)
+    line = known.redact(json.dumps({"message": f"{around}{secret}{around}"}, ensure_ascii=False))
+    assert secret not in json.loads(line)["message"].replace(MARK, "\0")
+
+
+def test_what_is_too_short_to_be_a_secret_is_left_alone(secrets: Secrets) -> None:
+    secrets.add("daily")
+    assert secrets.redact("the daily report") == "the daily report"
+
+
+def test_of_two_secrets_the_longer_one_goes_whole(secrets: Secrets) -> None:
+    secrets.add("abcdefgh")
+    secrets.add("abcdefghijkl")
+    assert secrets.redact("<abcdefghijkl>") == f"<{MARK}>"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("key sk-ant-api03-abcdefghij0123456789KLMNO end", f"key {MARK} end"),
+        ("OPENAI: sk-proj-a1b2c3d4e5f6g7h8i9j0", f"OPENAI: {MARK}"),
+        ("ghp_0123456789abcdefghij0123456789abcdef", MARK),
+        ("github_pat_11ABCDEFG0123456789_abcdef", MARK),
+        ("glpat-abcdefghij0123456789", MARK),
+        ("xoxb-123456789012-abcdef", MARK),
+        ("AKIAIOSFODNN7EXAMPLE", MARK),
+        ("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", f"aws_secret_access_key = {MARK}"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc-_123", MARK),
+        ("Authorization: Bearer abc.def", f"Authorization: {MARK}"),
+        ("authorization=Basic dXNlcjpwYXNz", f"authorization={MARK}"),
+        ('{"Authorization": "token 12345"}', f'{{"Authorization": "{MARK}"}}'),
+        ('{\\"authorization\\": \\"Bearer abc\\"}', f'{{\\"authorization\\": \\"{MARK}\\"}}'),
+        ("curl -H 'x-api-key: 0123456789abcdef0123'", f"curl -H 'x-api-key: {MARK}'"),
+        ("a bearer 0123456789abcdef0123 here", f"a bearer {MARK} here"),
+        ("postgresql://agent:hunter2@db/x", f"postgresql://agent:{MARK}@db/x"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc\n-----END RSA PRIVATE KEY-----\nrest", f"{MARK}\nrest"),
+        ("-----BEGIN PRIVATE KEY-----\nMIIE and then the output was cut", MARK),
+    ],
+)
+def test_what_looks_like_a_secret_is_taken_out(text: str, left: str) -> None:
+    assert Secrets().redact(text) == left
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the disk-usage-and-everything-around-it-in-2026",
+        "sk-fading-circle-animation-delay",
+        "https://example.org:8080/a@b",
+        "docs at https://example.org/path, mail a@b.org",
+        "the authorization was refused",
+        "task-0123456789012345678901234567890",
+        "an api-key is missing",
+        "eyJ is how base64 of JSON begins",
+    ],
+)
+def test_ordinary_text_is_left_alone(text: str) -> None:
+    assert Secrets().redact(text) == text
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "sk-", "eyJ-", "eyJaaaaaaaa.", "eyJ", "ghp_", "github_pat_", "glpat-", "xoxb-", "AKIA", "bearer ", "://", "://a:",
+        "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "PRIVATE KEY-----", "authorization ", "authorization: ",
+        "authorization:bearer ", "api-key: ", "aws_secret_access_key ",
+    ],
+)  # fmt: skip
+def test_no_text_is_slow_to_search(piece: str) -> None:
+    secrets = Secrets()
+    for count in (1, 100_000):  # a pattern that looks at each rest of the text again would take minutes
+        secrets.redact(piece * count)
+        secrets.redact("x" + piece * count + " " * count)
+
+
+def test_a_json_line_stays_json_whatever_is_taken_out() -> None:
+    body = {"pem": "-----BEGIN PRIVATE KEY-----\nMIIE", "header": "Authorization: Bearer x", "n": 1}
+    assert json.loads(Secrets().redact(json.dumps(body)))["n"] == 1
+
+
+def test_json_values_are_redacted_where_they_are_text(secrets: Secrets) -> None:
+    value = {"a": [CANARY, 1, None, {CANARY: True}], "b": (CANARY,)}
+    assert secrets.redact_json(value) == {"a": [MARK, 1, None, {MARK: True}], "b": [MARK]}
+
+
+def test_a_text_that_was_found_harmless_is_looked_at_again_once_another_secret_is_known() -> None:
+    known, text = Secrets(), f"{'harmless ' * 100}{CANARY}"
+    assert known.redact(text) == text
+    known.add(CANARY)
+    assert CANARY not in known.redact(text)
+
+
+def test_many_texts_are_looked_at_one_by_one(secrets: Secrets) -> None:
+    for number in range(1000):
+        text = f"{number} {'word ' * 200}"
+        assert secrets.redact(text) == text
+        assert secrets.redact(text + CANARY) == text + MARK

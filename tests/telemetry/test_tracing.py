@@ -1,0 +1,417 @@
+"""What OpenTelemetry hears of runs: by its own conventions, without what was said, and never at a run's cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from daemon.models import Status
+from daemon.telemetry.span_exporter import SpanExporter, wanted
+from daemon.telemetry.spans import Span, of_run, span_id, trace_of
+from tests.acceptance.story import Home as Story
+from tests.acceptance.story import Vendor
+from tests.fakes.vendor import FakeVendor
+from tests.inside import Home
+from tests.telemetry.receiver import Collector
+
+pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs the extra otel")
+
+CONFIG = """
+provider = "local"
+[providers.local]
+kind = "open_source"
+model = "llama"
+base_url = "{url}/v1"
+{more}
+[otel]
+endpoint = "{receiver}"
+content = {content}
+"""
+ROUTINE = """
+[run]
+mode = "agent"
+prompt = "Look around, sesame."
+tools = ["self_info", "shell", "subagent"]
+memory = "none"
+temperature = 0.5
+[run.retry]
+attempts = 1
+[[deliver]]
+to = "file"
+path = "report.md"
+"""
+POLICY = 'version = 1\n[[rule]]\ntool = "{}"\neffect = "allow"\n'
+LOOK = {"tool_calls": [{"name": "self_info", "arguments": {}, "id": "call_7"}]}
+RUN = {"tool_calls": [{"name": "shell", "arguments": {"command": "rm secret-plans"}}]}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path)
+    made.write("policy.toml", POLICY.format("self_info"))
+    made.routine("look", ROUTINE)
+    return made
+
+
+@pytest.fixture
+async def story(tmp_path: Path) -> Any:
+    """A home with a real daemon in it."""
+    made = Story(tmp_path)
+    yield made
+    if made.process and made.process.returncode is None:
+        await made.kill()
+
+
+def told(home: Home, vendor: str, receiver: str, *, content: bool = False, more: str = "") -> None:
+    text = CONFIG.format(url=vendor, receiver=receiver, content=str(content).lower(), more=more)
+    home.write("config.toml", text)
+
+
+async def lived(home: Home, turns: list[Any], *, content: bool = False) -> tuple[Any, list[Any], Any]:
+    """Live one run and close the daemon; return the run, its spans as a collector got them, and the vendor."""
+    with Collector() as collector:
+        async with FakeVendor(turns) as vendor:
+            told(home, vendor.url, collector.url, content=content)
+            async with home.open() as daemon:
+                run = await daemon.run("look")
+                # a stop waits for 3 s only; the span of the run is the last one
+                await asyncio.to_thread(
+                    collector.wait, lambda it: any(each.name == "invoke_agent look" for each in it.spans)
+                )
+        assert {each["path"] for each in collector.requests} == {"/v1/traces"}
+        return run, collector.spans, vendor
+
+
+def named(spans: list[Any], name: str) -> Any:
+    (found,) = [span for span in spans if span.name == name]
+    return found
+
+
+async def test_a_run_is_a_tree_of_an_agent_its_calls_to_models_and_its_tools(home: Home) -> None:
+    run, spans, vendor = await lived(home, [LOOK, RUN, "All is well."])
+    assert sorted(span.name for span in spans) == [
+        "chat llama", "chat llama", "chat llama", "execute_tool self_info", "execute_tool shell", "invoke_agent look",
+    ]  # fmt: skip
+    root = named(spans, "invoke_agent look")
+    assert {span.parent for span in spans if span is not root} == {root.id} and root.parent == ""
+    assert {span.trace for span in spans} == {f"{trace_of(run.id):032x}"}
+    assert all(root.resource[key] for key in ("service.version", "telemetry.sdk.name"))
+    assert root.resource["service.name"] == "agentd" and root.scope.startswith("https://opentelemetry.io/schemas/")
+    about = root.attributes
+    assert about["gen_ai.operation.name"] == "invoke_agent" and about["gen_ai.agent.name"] == "look"
+    assert (about["gen_ai.conversation.id"], about["agentd.status"]) == (run.id, "succeeded")
+    assert about["gen_ai.usage.input_tokens"] == run.usage.input and root.kind == 1  # INTERNAL
+    chats = [span for span in spans if span.name == "chat llama"]
+    first = chats[0]
+    assert first.kind == 3  # CLIENT
+    assert first.attributes["gen_ai.request.temperature"] == 0.5
+    assert first.attributes["gen_ai.response.finish_reasons"] == ["tool_calls"]
+    assert first.attributes["server.port"] == int(vendor.url.rsplit(":", 1)[1])
+    assert sum(chat.attributes["gen_ai.usage.output_tokens"] for chat in chats) == run.usage.output
+
+
+async def test_a_call_of_a_tool_says_whose_it_was_and_what_the_policy_said(home: Home) -> None:
+    _, spans, _ = await lived(home, [LOOK, RUN, "All is well."])
+    good, bad = named(spans, "execute_tool self_info"), named(spans, "execute_tool shell")
+    assert good.attributes["gen_ai.tool.call.id"] == "call_7" and good.attributes["gen_ai.tool.type"] == "function"
+    assert good.attributes["gen_ai.tool.description"] and good.status == 0
+    assert (bad.attributes["error.type"], bad.attributes["agentd.policy.effect"], bad.status) == ("denied", "deny", 2)
+
+
+async def test_nothing_of_what_was_said_goes_along_unless_that_is_wanted(home: Home) -> None:
+    _, spans, _ = await lived(home, [LOOK, RUN, "All is well."])
+    everything = json.dumps([[span.attributes, span.said] for span in spans])
+    for word in ("sesame", "secret-plans", "All is well"):
+        assert word not in everything
+
+
+async def test_with_content_messages_and_results_are_there_in_the_form_of_the_conventions(home: Home) -> None:
+    _, spans, _ = await lived(home, [LOOK, "All is well."], content=True)
+    last = [span for span in spans if span.name == "chat llama"][-1]
+    asked = json.loads(last.attributes["gen_ai.input.messages"])
+    assert [each["role"] for each in asked] == ["user", "assistant", "tool"]
+    assert asked[1]["parts"][0]["type"] == "tool_call" and asked[2]["parts"][0]["type"] == "tool_call_response"
+    (answer,) = json.loads(last.attributes["gen_ai.output.messages"])
+    assert answer["parts"] == [{"type": "text", "content": "All is well."}] and answer["finish_reason"] == "stop"
+    assert json.loads(last.attributes["gen_ai.system_instructions"])[0]["type"] == "text"
+    assert {each["name"] for each in json.loads(last.attributes["gen_ai.tool.definitions"])} >= {"self_info", "finish"}
+    assert named(spans, "execute_tool self_info").attributes["gen_ai.tool.call.result"]
+
+
+async def test_a_vendor_that_fails_is_a_call_with_an_error(home: Home) -> None:
+    run, spans, _ = await lived(home, [{"error": 401}])
+    assert run.status is Status.FAILED
+    call, root = named(spans, "chat llama"), named(spans, "invoke_agent look")
+    assert (call.attributes["error.type"], call.status, call.said) == ("BadKey", 2, "")
+    assert (root.attributes["error.type"], root.status) == ("failed", 2)
+
+
+async def test_a_sub_agents_run_hangs_below_the_call_that_began_it(home: Home) -> None:
+    home.write("policy.toml", POLICY.format("subagent"))
+    call = {"tool_calls": [{"name": "subagent", "arguments": {"task": "Count."}}]}
+    run, spans, _ = await lived(home, [call, "Three.", "All is well."])
+    assert {span.trace for span in spans} == {f"{trace_of(run.id):032x}"}
+    child = named(spans, "invoke_agent subagent")
+    assert child.parent == named(spans, "execute_tool subagent").id
+    assert [span.parent for span in spans if span.name == "chat llama"].count(child.id) == 1
+
+
+@pytest.mark.parametrize("answer", [500, 400, 200])
+async def test_a_receiver_that_refuses_or_is_gone_costs_spans_and_nothing_else(home: Home, answer: int) -> None:
+    for thread in threading.enumerate():
+        if thread.name in (
+            "traces",
+            "OtelBatchSpanRecordProcessor",
+        ):  # of a daemon that has stopped before: what it says would be in our log
+            await asyncio.to_thread(thread.join, 60)
+    with Collector(answer) as collector:
+        receiver = collector.url if answer != 200 else "http://127.0.0.1:9"
+        async with FakeVendor([LOOK, "All is well."]) as vendor:
+            told(home, vendor.url, receiver)
+            async with home.open() as daemon:
+                run = await daemon.run("look")
+                assert run.status is Status.SUCCEEDED
+                begin = time.monotonic()
+            assert time.monotonic() - begin < 30, "a stop waits for nobody who does not answer"
+            assert len(daemon.log("traces.lost")) <= 2 and not daemon.log("library.spoke")
+
+
+def remembering() -> Any:
+    """The SDK's exporter that keeps what it gets, and the name of each span in it."""
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    return InMemorySpanExporter()
+
+
+async def test_it_is_said_once_that_nobody_takes_spans_and_once_that_somebody_does_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from opentelemetry.sdk.trace.export import SpanExportResult
+
+    from daemon.telemetry.otel_sdk import SpanPipeline
+
+    answers = [SpanExportResult.FAILURE, SpanExportResult.FAILURE]
+    asked = asyncio.Queue[int]()
+    loop, kept = asyncio.get_running_loop(), remembering()
+    export = kept.export
+
+    def moody(spans: Any) -> Any:
+        result = answers.pop(0) if answers else export(spans)
+        loop.call_soon_threadsafe(asked.put_nowait, len(spans))
+        return result
+
+    kept.export = moody
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
+    exporter = SpanExporter(lambda: SpanPipeline(kept))
+    with capture_logs() as logged:
+        for number in range(4):
+            await asyncio.to_thread(exporter.export, [span(number)])
+            await asyncio.wait_for(asked.get(), 120)
+        await exporter.close(30)
+    assert [each.name for each in kept.get_finished_spans()] == ["2", "3"]
+    assert [(entry["event"], entry.get("lost")) for entry in logged] == [
+        ("traces.lost", None),
+        ("traces.sent_again", 2),
+    ]
+
+
+async def test_spans_go_in_order_with_the_ids_of_their_run_and_those_that_wait_go_at_the_end() -> None:
+    from daemon.telemetry.otel_sdk import SpanPipeline
+
+    kept = remembering()
+    exporter = SpanExporter(lambda: SpanPipeline(kept))
+    await asyncio.to_thread(exporter.export, [span(number) for number in range(100)])
+    await exporter.close(30)
+    finished = kept.get_finished_spans()
+    assert [each.name for each in finished] == [str(number) for number in range(100)]
+    assert [each.context.trace_id for each in finished] == list(range(1, 101)) and finished[0].context.span_id == 7
+
+
+async def test_more_than_the_queue_can_hold_pushes_out_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    from daemon.telemetry.otel_sdk import SpanPipeline
+
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "50")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "50")
+    kept, begun, go_on = remembering(), threading.Event(), threading.Event()
+    export = kept.export
+
+    def slow(spans: Any) -> Any:
+        begun.set()
+        go_on.wait(60)
+        return export(spans)
+
+    kept.export = slow
+    exporter = SpanExporter(lambda: SpanPipeline(kept))
+    await asyncio.to_thread(exporter.export, [span(number) for number in range(50)])
+    assert await asyncio.to_thread(begun.wait, 60)
+    await asyncio.to_thread(exporter.export, [span(number) for number in range(50, 9000)])
+    go_on.set()
+    await exporter.close(60)
+    names = [each.name for each in kept.get_finished_spans()]
+    assert names[-1] == "8999" and len(names) <= 100 and len(set(names)) == len(names)
+
+
+async def test_a_stop_does_not_wait_for_a_receiver_that_hangs() -> None:
+    from daemon.telemetry.otel_sdk import SpanPipeline
+
+    kept, go_on = remembering(), threading.Event()
+    kept.export = lambda spans: go_on.wait(60)
+    exporter = SpanExporter(lambda: SpanPipeline(kept))
+    await asyncio.to_thread(exporter.export, [span(1)])
+    with capture_logs() as logged:
+        await exporter.close(0.2)
+    go_on.set()
+    assert [(entry["event"], entry["spans"]) for entry in logged] == [("traces.lost", 1)]
+
+
+async def test_without_spans_nothing_is_imported_and_no_thread_is_there() -> None:
+    code = """
+import asyncio, sys, threading
+from daemon.telemetry.span_exporter import Receiver, SpanExporter, otlp_pipeline
+exporter = SpanExporter(lambda: otlp_pipeline(Receiver(endpoint="http://127.0.0.1:9/v1/traces")))
+print(any(name.startswith("opentelemetry") for name in sys.modules), threading.active_count())
+asyncio.run(exporter.close())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False 1\n"
+
+
+def span(number: int) -> Span:
+    return Span(name=str(number), trace=1 + number, id=7, parent=None, start=1, end=2, attributes={})
+
+
+def test_the_trace_has_the_bits_of_the_runs_id() -> None:
+    assert trace_of("01ARZ3NDEKTSV4RRFFQ69G5FAV") == 0x01563E3AB5D3D6764C61EFB99302BD5B
+    assert trace_of("not a ulid") and span_id("a", "b") != span_id("ab")
+
+
+def test_our_words_are_those_of_the_conventions() -> None:
+    from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+    from opentelemetry.semconv.schemas import Schemas
+
+    from daemon.providers import traced
+    from daemon.runs import tracing
+    from daemon.telemetry import otel_sdk, spans
+
+    known = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
+    used: set[str] = set()
+    for module in (spans, traced):
+        text = Path(str(module.__file__)).read_text()
+        used |= {word for word in text.split('"') if word.startswith("gen_ai.") and not word.endswith("}")}
+    assert len(used) > 20 and used <= known
+    vendors = {each.value for each in gen_ai_attributes.GenAiProviderNameValues}
+    assert set(tracing.VENDORS.values()) | {"anthropic"} <= vendors
+    assert {each.value for each in gen_ai_attributes.GenAiOperationNameValues} >= {"chat", "invoke_agent"}
+    assert otel_sdk.SCHEMA in {each.value for each in Schemas}
+
+
+FILE = "config.toml"
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "env", "goes"),
+    [
+        (None, {}, None),
+        ("http://a:4318", {}, "http://a:4318/v1/traces"),
+        ("http://a:4318/v1/traces", {}, "http://a:4318/v1/traces"),
+        (None, ENDPOINT, "as the environment says"),
+        ("http://a/", ENDPOINT, "http://a/v1/traces"),
+        (None, ENDPOINT | {"OTEL_SDK_DISABLED": "true"}, None),
+        (None, ENDPOINT | {"OTEL_TRACES_EXPORTER": "none"}, None),
+        (None, ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, None),
+        (None, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://b/x"}, "as the environment says"),
+    ],
+)
+def test_the_config_wins_over_the_environment_and_both_may_say_no(
+    endpoint: str | None, env: dict[str, str], goes: str | None
+) -> None:
+    found = wanted(endpoint, env, file=FILE)
+    assert (found and (found.endpoint or "as the environment says")) == goes
+
+
+def test_without_the_extra_the_config_is_told_and_the_environment_only_warned(tmp_path: Path) -> None:
+    code = """
+import importlib.util, sys
+importlib.util.find_spec = lambda name: None
+from daemon.errors import ConfigError
+from daemon.telemetry.span_exporter import wanted
+assert wanted(None, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}, file="config.toml") is None
+try:
+    wanted("http://a", {}, file="config.toml")
+except ConfigError as error:
+    sys.exit(str(error))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "pip install 'agentd-routines[otel]'" in done.stderr and "otel.endpoint" in done.stderr
+
+
+async def test_without_a_receiver_there_are_no_traces_until_a_reload_names_one(story: Story) -> None:
+    with Collector() as collector:
+        async with Vendor(["All is well."]) as vendor:
+            text = CONFIG.format(url=vendor.url, receiver=collector.url, content="false", more="")
+            story.write("config.toml", text.partition("[otel]")[0])
+            story.routine("look", ROUTINE)
+            await story.start()
+            story.write("config.toml", text)
+            assert (await story.agentctl("reload")).code == 0
+            assert (await story.agentctl("run", "look")).code == 0
+            assert await story.stop() == 0, "what is left goes out at the end"
+        assert sorted(span.name for span in collector.spans) == ["chat llama", "invoke_agent look"]
+
+
+async def test_the_environment_of_the_standard_says_where_and_with_which_key(story: Story) -> None:
+    with Collector() as collector:
+        async with Vendor(["All is well."]) as vendor:
+            text = CONFIG.format(url=vendor.url, receiver="", content="false", more="")
+            story.write("config.toml", text.partition("[otel]")[0])
+            story.routine("look", ROUTINE)
+            story.env |= {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+                "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20k3y",
+                "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+                "OTEL_SERVICE_NAME": "night-watch",
+            }
+            assert (await story.agentd("once", "look")).code == 0
+        assert collector.requests[0]["authorization"] == "Bearer k3y"
+        assert {span.resource["service.name"] for span in collector.spans} == {"night-watch"}
+        call, root = sorted(collector.spans, key=lambda span: span.name)
+        assert root.start <= call.start < call.end <= root.end
+
+
+async def test_a_cancelled_run_is_told_too(story: Story) -> None:
+    with Collector() as collector:
+        async with Vendor([{"text": "never", "hang": True}]) as vendor:
+            story.write("config.toml", CONFIG.format(url=vendor.url, receiver=collector.url, content="false", more=""))
+            story.routine("look", ROUTINE)
+            await story.start()
+            run = (await story.agentctl("run", "look", "--detach")).out.strip()
+            await vendor.asked(1)
+            assert (await story.agentctl("cancel", run)).code == 0
+            await asyncio.to_thread(collector.wait, lambda it: len(it.spans) == 2)
+            errors = {span.name: span.attributes["error.type"] for span in collector.spans}
+            assert errors == {"chat llama": "CancelledError", "invoke_agent look": "cancelled"}
+
+
+def test_what_an_unended_call_leaves_is_told_as_interrupted(home: Home) -> None:
+    from datetime import UTC, datetime
+
+    from daemon.models import Run, Step, StepKind
+
+    now = datetime(2026, 11, 20, tzinfo=UTC)
+    run = Run(
+        id="01ARZ3NDEKTSV4RRFFQ69G5FAV", routine="look", definition="", trigger="cron", slot=now, created=now,
+        started=now, ended=now, status=Status.INTERRUPTED,
+    )  # fmt: skip
+    step = Step(kind=StepKind.CALL, iteration=1, call_id="1.0", body={"tool": "shell", "arguments": {}}, at=now)
+    call, root = of_run(run, [step, step], provider="", content=False)
+    assert (call.attributes["error.type"], root.attributes["error.type"]) == ("interrupted", "interrupted")

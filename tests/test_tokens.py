@@ -1,0 +1,80 @@
+"""Words on their way into the index and into a query."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.tokens import MAX_TERMS, any_of, estimate, index_text, query, words
+
+
+@pytest.mark.parametrize(
+    ("text", "indexed"),
+    [
+        ("went to Paris", "go to Paris"),
+        ("Bought", "buy"),
+        ("The children's books", "The child's books"),
+        ("rose", "rose"),  # a flower as well as a verb: left alone
+        ("ｆｕｌｌ　ｗｉｄｔｈ", "full width"),
+        ("ﬁle №5", "file No5"),
+    ],
+)
+def test_forms_of_one_word_become_one(text: str, indexed: str) -> None:
+    assert index_text(text) == indexed
+
+
+def test_chinese_becomes_pairs_and_single_characters() -> None:
+    assert index_text("每日报告2026").split() == ["每日", "日报", "报告", "每", "日", "报", "告", "2026"]
+    assert index_text("猫").split() == ["猫"]
+
+
+@pytest.mark.parametrize(
+    ("question", "match"),
+    [
+        ("When did Caroline go to the museum?", '"caroline" OR "go" OR "museum"'),
+        ("What did she buy, and who bought it?", '"buy"'),
+        ("备份是什么时候失败的？", '"备份" OR "份是" OR "候失" OR "失败" OR "败的"'),
+        ("猫？", '"猫"'),
+        ("backup 失败", '"backup" OR "失败"'),
+        ('"quoted" AND (NEAR) col:x* -y ^z', '"quoted" OR "near" OR "col" OR "x" OR "y" OR "z"'),
+        ("?!…", ""),
+        ("", ""),
+    ],
+)
+def test_a_question_becomes_any_of_its_telling_words(question: str, match: str) -> None:
+    assert any_of(query(question).terms) == match
+
+
+def test_a_question_of_nothing_but_small_words_asks_for_those() -> None:
+    assert query("who are you").terms == ("who", "are", "you")
+    assert query("是谁").terms
+
+
+def test_a_whole_prompt_as_question_is_cut_to_its_most_frequent_words() -> None:
+    question = " ".join(f"word{n}" for n in range(500)) + " backup backup"
+    terms = query(question).terms
+    assert len(terms) == MAX_TERMS
+    assert terms[:3] == ("backup", "word0", "word1")
+
+
+def test_a_name_is_compared_by_all_its_words() -> None:
+    assert words("daily-report") == {"daily", "report"}
+    assert words("daily-report") <= query("what did the Daily Report say?").words
+    assert words("小明") <= query("小明喜欢什么？").words
+    assert not words("小红") <= query("小明喜欢什么？").words
+
+
+def test_tokens_are_estimated_by_script() -> None:
+    assert estimate("word " * 100) == pytest.approx(126, abs=1)
+    assert estimate("报告" * 50) == 101
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(st.text())
+def test_any_text_gives_the_same_words_each_time_and_nothing_that_a_database_refuses(text: str) -> None:
+    indexed = index_text(text)
+    assert indexed == index_text(text)
+    assert "\0" not in indexed
+    indexed.encode()
+    any_of(query(text).terms).encode()

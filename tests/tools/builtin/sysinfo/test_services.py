@@ -1,0 +1,144 @@
+"""Failed units and errors are read from systemd of any age; an unreadable journal is never a quiet one."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from daemon.tools.builtin.sysinfo.programs import NotKnown
+from daemon.tools.builtin.sysinfo.services import error_rows, errors, failed_units, kind, read_journal, units
+from tests.tools.builtin.sysinfo.program import NOW, Program
+
+
+def test_failed_units_are_read_from_json():
+    text = '[{"unit":"nginx.service","load":"loaded","active":"failed","sub":"failed","description":"A web server"}]'
+    assert failed_units(text) == [{"unit": "nginx.service", "state": "failed", "description": "A web server"}]
+
+
+def test_failed_units_are_read_from_an_older_systemd():
+    text = (
+        "nginx.service            loaded failed failed A high performance web server\n"
+        "● mnt-nas.mount loaded failed failed /mnt/nas\n"
+    )
+    assert [(row["unit"], row["description"]) for row in failed_units(text)] == [
+        ("nginx.service", "A high performance web server"),
+        ("mnt-nas.mount", "/mnt/nas"),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "\n"])
+def test_no_failed_unit_is_no_row(text):
+    assert failed_units(text) == []
+
+
+async def test_without_systemd_nobody_is_asked(machine):
+    program = Program()
+    with pytest.raises(NotKnown, match="systemd is not running here"):
+        await units(machine(), program)
+    assert not program.calls
+
+
+async def test_no_failed_unit_is_good_news_in_words(machine):
+    assert await units(machine(**{"run/systemd/system/x": ""}), Program("[]")) == "no unit has failed"
+
+
+async def test_a_systemctl_that_fails_is_quoted(machine):
+    with pytest.raises(NotKnown, match="Failed to connect to bus: Host is down"):
+        await units(
+            machine(**{"run/systemd/system/x": ""}),
+            Program(code=1, errors="System has not been booted\nFailed to connect to bus: Host is down\n"),
+        )
+
+
+def journal_line(message, *, source="sshd", minutes=10, **fields):
+    micros = int((NOW - timedelta(minutes=minutes)).timestamp() * 1e6)
+    return json.dumps({"__REALTIME_TIMESTAMP": str(micros), "SYSLOG_IDENTIFIER": source, "MESSAGE": message} | fields)
+
+
+def test_errors_of_one_kind_are_counted_and_the_latest_is_shown():
+    lines = [
+        journal_line("Connection reset by 10.0.0.7 port 51022", minutes=50),
+        journal_line("Connection reset by 10.0.0.9 port 40001", minutes=5),
+        journal_line("I/O error, dev sda, sector 2048", source="kernel", minutes=7),
+    ]
+    assert error_rows(read_journal("\n".join(lines), NOW)) == [
+        {
+            "count": 2,
+            "source": "sshd",
+            "message": "Connection reset by 10.0.0.9 port 40001",
+            "last": "2026-11-20 08:25 UTC",
+        },
+        {"count": 1, "source": "kernel", "message": "I/O error, dev sda, sector 2048", "last": "2026-11-20 08:23 UTC"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "source", "message"),
+    [
+        (journal_line(list(b"caf\xe9 closed")), "sshd", "caf\ufffd closed"),
+        (journal_line(None), "sshd", "(no text)"),
+        (journal_line(["twice", "said"]), "sshd", "twice said"),
+        (journal_line("x", SYSLOG_IDENTIFIER=None, _SYSTEMD_UNIT="cron.service"), "cron.service", "x"),
+        (journal_line("x", SYSLOG_IDENTIFIER=None, _COMM="mydaemon"), "mydaemon", "x"),
+        (journal_line("x", SYSLOG_IDENTIFIER=None), "unknown", "x"),
+        (journal_line("evil\x1b]0;title\x07"), "sshd", "evil ]0;title"),
+    ],
+)
+def test_whatever_journald_sends_becomes_a_line(line, source, message):
+    [entry] = read_journal(line, NOW)
+    assert (entry.source, entry.message) == (source, message)
+
+
+def test_a_broken_line_of_the_journal_is_passed_over():
+    text = f"{{not json\n[]\n{{}}\n{journal_line('ok')}\n"
+    assert [entry.message for entry in read_journal(text, NOW)] == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("pid 4711 died", "pid 12 died", True),
+        ("at 0x7ffde3a0", "at 0x55d01c22", True),
+        ("unit 3f2a91bc-77aa-4e21-9f4e-0c0011223344 gone", "unit 11111111-2222-3333-4444-555555555555 gone", True),
+        ("disk sda failed", "disk sdb failed", False),
+        ("decade", "facade", False),
+    ],
+)
+def test_errors_that_differ_only_in_numbers_are_of_one_kind(one, other, same):
+    assert (kind(one) == kind(other)) is same
+
+
+def test_a_flood_of_kinds_ends_in_one_row():
+    words = [f"{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(40)]
+    rows = error_rows(read_journal("\n".join(journal_line(f"kind {word}") for word in words), NOW))
+    assert (len(rows), rows[-1]["source"], rows[-1]["message"], rows[-1]["count"]) == (
+        21,
+        "others",
+        "20 more kinds",
+        20,
+    )
+
+
+async def test_the_journal_is_asked_for_a_day_and_never_without_a_bound(machine):
+    files = machine(**{"var/log/journal/1/system.journal": ""})
+    program = Program(journal_line("boom"))
+    assert (await errors(files, program, NOW))[0]["message"] == "boom"
+    assert f"--since=@{int((NOW - timedelta(days=1)).timestamp())}" in program.calls[0]
+    assert "--lines=2000" in program.calls[0]
+
+
+async def test_no_errors_is_said(machine):
+    assert await errors(machine(**{"var/log/journal/1/system.journal": ""}), Program(), NOW) == (
+        "none in the last 24 hours"
+    )
+
+
+async def test_a_journal_we_may_not_read_is_not_taken_for_a_quiet_one(machine):
+    files = machine(**{"var/log/journal/1/system.journal": "", "run/systemd/system/x": ""})
+    with pytest.raises(NotKnown, match="group systemd-journal"):
+        await errors(files, Program(), NOW, readable=lambda path: False)
+
+
+async def test_a_machine_without_a_journal_says_so(machine):
+    with pytest.raises(NotKnown, match="no systemd journal here"):
+        await errors(machine(), Program(), NOW)

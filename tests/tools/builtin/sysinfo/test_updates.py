@@ -1,0 +1,157 @@
+"""Pending updates are counted whatever the package manager, and nothing is claimed that is not known."""
+
+import os
+from datetime import timedelta
+
+import pytest
+
+from daemon.tools.builtin.sysinfo.machine import in_container
+from daemon.tools.builtin.sysinfo.programs import NotKnown
+from daemon.tools.builtin.sysinfo.updates import (
+    MANAGERS,
+    Update,
+    read_apk,
+    read_apt,
+    read_dnf,
+    read_pacman,
+    read_zypper,
+    reboot,
+    updates,
+)
+from tests.tools.builtin.sysinfo.program import NOW, Program
+
+APT = """Listing...
+bash/oldstable 5.2.15-2+b13 amd64 [upgradable from: 5.2.15-2+b8]
+libssl3/stable-security,now 3.0.15-1~deb12u1 amd64 [upgradable from: 3.0.14-1~deb12u2]
+python3-minimal/jammy-updates,jammy-security 3.10.6-1 amd64 [upgradable from: 3.10.4]
+"""
+DNF = """
+Last metadata expiration check: 0:12:01 ago on Fri 20 Nov 2026.
+bash.x86_64                      5.2.26-4.fc40            updates
+glibc-langpack-en.x86_64         2.39-22.fc40             updates
+tzdata.noarch                    2026b-1.fc40             updates
+Obsoleting Packages
+foo.noarch                       1-1                      updates
+    bar.noarch                   1-0                      @updates
+"""
+ZYPPER = """S | Repository | Name | Current Version | Available Version | Arch
+--+------------+------+-----------------+-------------------+-------
+v | repo-oss   | bash | 5.2.15-1.1      | 5.2.26-1.1        | x86_64
+v | repo-oss   | vim  | 9.1.0-1.1       | 9.1.2-1.1         | x86_64
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "found"),
+    [
+        (read_apt, APT, [("bash", False), ("libssl3", True), ("python3-minimal", True)]),
+        (read_apt, "Listing...\n", []),
+        (read_dnf, DNF, [("bash", False), ("glibc-langpack-en", False), ("tzdata", False)]),
+        (
+            read_pacman,
+            "linux 6.9.1.arch1-1 -> 6.9.3.arch1-1\nvim 9.1-1 -> 9.2-1 [ignored]\n",
+            [("linux", False)],
+        ),
+        (read_zypper, ZYPPER, [("bash", False), ("vim", False)]),
+        (
+            read_apk,
+            "Installed:       Available:\nmusl-1.2.4-r2   < 1.2.5-r0\nca-certificates-bundle-2026-r0 < 2027-r0\n",
+            [("musl", False), ("ca-certificates-bundle", False)],
+        ),
+    ],
+)
+def test_each_package_manager_is_understood(read, text, found):
+    assert read(text) == [Update(package=package, security=security) for package, security in found]
+
+
+@pytest.fixture
+def debian(machine, tmp_path):
+    """A Debian whose lists were fetched just now."""
+    files = machine(
+        **{
+            "var/lib/dpkg/status": "",
+            "var/lib/apt/lists/x_Packages": "",
+            "var/lib/apt/periodic/update-success-stamp": "",
+        }
+    )
+    stamp = NOW.timestamp()
+    os.utime(tmp_path / "var/lib/apt/periodic/update-success-stamp", (stamp, stamp))
+    return files
+
+
+async def test_pending_updates_are_counted_and_security_comes_first(debian):
+    assert await updates(debian, Program(APT), NOW) == {
+        "pending": 3,
+        "security": 2,
+        "packages": "libssl3, python3-minimal, bash",
+        "reboot": "nothing asks for one",
+    }
+
+
+async def test_many_updates_are_not_all_named(debian):
+    text = "".join(f"p{n}/stable 2 amd64 [upgradable from: 1]\n" for n in range(14))
+    assert (await updates(debian, Program(text), NOW))["packages"].endswith("p9 and 4 more")
+
+
+async def test_an_up_to_date_machine_has_none_pending(debian):
+    assert (await updates(debian, Program("Listing...\n"), NOW))["pending"] == 0
+
+
+async def test_stale_lists_are_said_to_be_stale(debian):
+    later = NOW + timedelta(days=30)
+    assert (await updates(debian, Program(APT), later))["lists"] == "from 2026-11-20, so more may wait: `apt update`"
+
+
+async def test_without_lists_nothing_is_claimed(machine):
+    with pytest.raises(NotKnown, match="`apt update` fetches them"):
+        await updates(machine(**{"var/lib/dpkg/status": ""}), Program(APT), NOW)
+
+
+async def test_a_manager_that_fails_is_quoted(machine):
+    with pytest.raises(NotKnown, match=r"dnf gave no list: Cache-only enabled but no cache"):
+        await updates(
+            machine(**{"etc/dnf/dnf.conf": ""}),
+            Program(code=1, errors="Error: x\nCache-only enabled but no cache for 'fedora'\n"),
+            NOW,
+        )
+
+
+async def test_dnf_ending_with_100_is_a_list(machine):
+    found = await updates(machine(**{"etc/dnf/dnf.conf": ""}), Program(DNF, code=100), NOW)
+    assert found["pending"] == 3
+    assert "security" not in found  # not told by this command, so not claimed to be none
+
+
+async def test_an_unknown_system_has_unknown_updates(machine):
+    with pytest.raises(NotKnown, match="not known"):
+        await updates(machine(), Program(), NOW)
+
+
+def test_every_manager_has_a_mark_of_its_own():
+    assert len({manager.mark for manager in MANAGERS}) == len(MANAGERS)
+
+
+def test_debians_note_asks_for_a_reboot_and_names_for_what(machine):
+    note = {"run/reboot-required": "", "run/reboot-required.pkgs": "linux-image-6.1\nlibc6\nlibc6\n"}
+    assert reboot(machine(**note)) == "needed, for libc6, linux-image-6.1"
+
+
+@pytest.mark.parametrize(
+    ("installed", "running", "said"),
+    [
+        (["6.1.0-26-amd64", "6.1.0-28-amd64"], "6.1.0-26-amd64", "needed: kernel 6.1.0-28-amd64 is installed"),
+        (["6.9.3-arch1-1"], "6.9.1-arch1-1", "needed: kernel 6.9.3-arch1-1"),
+        (["6.1.0-9-amd64"], "6.1.0-26-amd64", "nothing asks for one"),
+        (["6.1.0-28-amd64"], "6.18.44-fc-v669", "nothing asks for one"),
+        ([], "6.1.0-26-amd64", "nothing asks for one"),
+    ],
+)
+def test_a_newer_kernel_beside_the_running_one_asks_for_a_reboot(machine, installed, running, said):
+    files = machine(**{f"lib/modules/{kernel}/modules.dep": "" for kernel in installed})
+    assert reboot(files, running).startswith(said)
+
+
+def test_a_container_says_nothing_of_its_hosts_kernel(machine):
+    files = machine(**{"lib/modules/6.1.0-28-amd64/modules.dep": "", ".dockerenv": ""})
+    assert in_container(files)
+    assert reboot(files, "6.1.0-26-amd64") == "nothing asks for one"

@@ -1,0 +1,236 @@
+"""The file tools reach what the policy names, whatever a path looks like, and nothing besides."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from daemon.policy.reachable_paths import Reach
+from daemon.system.safe_open import open_beneath
+from tests.tools.builtin.conftest import Call
+
+ANYWHERE = """
+[[rule]]
+tool = "file_*"
+effect = "allow"
+"""
+
+
+@pytest.fixture
+def free(calling: Callable[[str], Call]) -> Call:
+    """Call a tool under a policy that allows every path the tools can reach."""
+    return calling(ANYWHERE)
+
+
+# --- reading -------------------------------------------------------------------------------------------
+
+
+async def test_a_text_file_comes_back_as_it_is(free: Call, workspace: Path) -> None:
+    (workspace / "notes.md").write_text("日报\nline two\n")
+    assert (await free("file_read", path="notes.md")).text == "日报\nline two\n"
+
+
+async def test_some_lines_may_be_asked_for_and_the_rest_is_said(free: Call, workspace: Path) -> None:
+    (workspace / "long").write_text("".join(f"{number}\n" for number in range(1, 11)))
+    assert (await free("file_read", path="long", offset=9)).text == "9\n10\n"
+    assert (await free("file_read", path="long", offset=2, limit=2)).text == "2\n3\n[… more follows: offset = 4 …]"
+    assert (await free("file_read", path="long", offset=12)).text == "[failed] long has fewer than 12 lines"
+
+
+@pytest.mark.parametrize("size", [8190, 8191, 8192, 8193, 20_000])
+async def test_a_file_is_read_to_its_end_however_near_that_is(free: Call, workspace: Path, size: int) -> None:
+    text = ("a line of text\n" * size)[:size]
+    (workspace / "long").write_text(text)
+    lines = text.splitlines(keepends=True)
+    assert (await free("file_read", path="long")).text == text
+    assert (await free("file_read", path="long", offset=len(lines))).text == lines[-1]
+    assert (await free("file_read", path="long", limit=3)).text == "".join(lines[:3]) + "[… more follows: offset = 4 …]"
+    assert (await free("file_read", path="long", offset=len(lines) + 2)).text.startswith("[failed] long has fewer than")
+
+
+async def test_a_file_beyond_the_limit_is_cut_and_says_so(calling: Callable[[str], Call], workspace: Path) -> None:
+    (workspace / "wide").write_text("x" * 5000)
+    result = await calling(f"[limits]\noutput_bytes = 1000\n{ANYWHERE}")("file_read", path="wide")
+    assert result.text.startswith("x" * 1000 + "\n[… cut in line 1")
+
+
+async def test_what_is_no_text_is_said_to_be_none(free: Call, workspace: Path) -> None:
+    (workspace / "picture").write_bytes(b"\x89PNG\0\0")
+    (workspace / "latin").write_bytes(b"caf\xe9\n")
+    (workspace / "empty").touch()
+    assert "binary file of 6 bytes" in (await free("file_read", path="picture")).text
+    assert (await free("file_read", path="latin")).text == "caf\\xe9\n"
+    assert (await free("file_read", path="empty")).text == "(the file is empty)"
+
+
+async def test_what_is_no_file_is_said_to_be_none(free: Call, workspace: Path) -> None:
+    os.mkfifo(workspace / "fifo")
+    assert "is no regular file" in (await free("file_read", path="fifo")).text
+    assert "is a folder; file_list shows" in (await free("file_read", path=".")).text
+    assert (await free("file_read", path="none")).text == "[failed] none does not exist"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../secret",
+        "/etc/passwd",
+        "sub/../../secret",
+        "out",
+        "up",
+        "folder/passwd",
+        "/proc/self/environ",
+        "~/x",
+        "a\0b",
+        "",
+    ],
+)
+@pytest.mark.parametrize("tool", ["file_read", "file_list", "file_write"])
+async def test_no_path_leads_out_of_the_workspace(free: Call, workspace: Path, tool: str, path: str) -> None:
+    (workspace.parent / "secret").write_text("CANARY")
+    (workspace / "sub").mkdir()
+    (workspace / "out").symlink_to(workspace.parent / "secret")
+    (workspace / "up").symlink_to("../secret")
+    (workspace / "folder").symlink_to("/etc")
+    arguments = {"content": "changed"} if tool == "file_write" else {}
+    result = await free(tool, path=path, **arguments)
+    if path == "~/x" and tool == "file_write":  # a plain name of the workspace: nobody expands it
+        assert (workspace / "~" / "x").read_text() == "changed"
+        return
+    assert not result.ok
+    assert "CANARY" not in result.text
+    assert (workspace.parent / "secret").read_text() == "CANARY"
+
+
+async def test_a_link_within_the_workspace_is_judged_by_where_it_leads(
+    calling: Callable[[str], Call], workspace: Path
+) -> None:
+    call = calling(f'{ANYWHERE}\n[[rule]]\ntool = "*"\neffect = "deny"\npaths = [".env"]\nreason = "secret"\n')
+    (workspace / ".env").write_text("CANARY")
+    (workspace / "innocent").symlink_to(".env")
+    (workspace / "plain").write_text("text")
+    (workspace / "link").symlink_to("plain")
+    assert (await call("file_read", path="link")).text == "text"
+    assert "secret" in (await call("file_read", path="innocent")).text
+    written = await call("file_write", path="innocent", content="x")
+    assert "secret" in written.text
+    assert (workspace / ".env").read_text() == "CANARY"
+
+
+async def test_what_the_policy_adds_may_be_read_and_not_written(
+    calling: Callable[[str], Call], workspace: Path, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "a.txt").write_text("read me")
+    (shared / "out").symlink_to("/etc/passwd")
+    (tmp_path / "single").write_text("one file")
+    call = calling(f'[paths]\nread = ["{shared}", "{tmp_path}/single"]\n{ANYWHERE}')
+    assert (await call("file_read", path=f"{shared}/a.txt")).text == "read me"
+    assert (await call("file_read", path=f"{tmp_path}/single")).text == "one file"
+    assert [each["name"] for each in (await call("file_list", path=str(shared))).value] == ["a.txt", "out"]
+    assert not (await call("file_read", path=f"{shared}/out")).ok
+    assert not (await call("file_write", path=f"{shared}/a.txt", content="x")).ok
+    assert (shared / "a.txt").read_text() == "read me"
+
+
+# --- listing -------------------------------------------------------------------------------------------
+
+
+async def test_a_folder_is_listed_with_what_is_known_of_each(free: Call, workspace: Path) -> None:
+    (workspace / "b.txt").write_text("four")
+    (workspace / "a").mkdir()
+    (workspace / "c").symlink_to("/etc/passwd")
+    os.utime(workspace / "b.txt", (0, 0))
+    entries = (await free("file_list")).value
+    assert [(each["name"], each["kind"]) for each in entries] == [("a", "folder"), ("b.txt", "file"), ("c", "link")]
+    assert (entries[1]["size"], entries[1]["modified"]) == (4, "1970-01-01T00:00:00+00:00")
+    assert "is no folder" in (await free("file_list", path="b.txt")).text
+
+
+async def test_of_a_very_full_folder_a_part_is_listed_and_the_rest_counted(free: Call, workspace: Path) -> None:
+    for number in range(1005):
+        (workspace / f"{number:04}").touch()
+    entries = (await free("file_list")).value
+    assert len(entries) == 1001
+    assert entries[-1]["name"] == "… and 5 more"
+
+
+# --- writing -------------------------------------------------------------------------------------------
+
+
+async def test_a_file_is_written_with_the_folders_it_needs(free: Call, workspace: Path) -> None:
+    result = await free("file_write", path="reports/2026/today.md", content="# 今天\n")
+    assert result.text == "wrote reports/2026/today.md (9 bytes)"
+    assert (workspace / "reports" / "2026" / "today.md").read_text() == "# 今天\n"
+    assert [each.name for each in (workspace / "reports" / "2026").iterdir()] == ["today.md"]
+
+
+async def test_a_file_is_replaced_whole(free: Call, workspace: Path) -> None:
+    (workspace / "a").write_text("old and longer")
+    before = (workspace / "a").stat().st_ino
+    assert (await free("file_write", path="a", content="new")).ok
+    assert (workspace / "a").read_text() == "new"
+    assert (workspace / "a").stat().st_ino != before
+
+
+async def test_writing_through_a_link_reaches_its_target_within_the_workspace(free: Call, workspace: Path) -> None:
+    (workspace / "real").write_text("old")
+    (workspace / "link").symlink_to("real")
+    assert (await free("file_write", path="link", content="new")).text == "wrote real (3 bytes)"
+    assert (workspace / "link").is_symlink()
+    assert (workspace / "real").read_text() == "new"
+
+
+async def test_a_file_with_two_names_is_left_alone(free: Call, workspace: Path) -> None:
+    (workspace.parent / "elsewhere").write_text("shared")
+    os.link(workspace.parent / "elsewhere", workspace / "here")
+    assert "one of 2 names" in (await free("file_write", path="here", content="x")).text
+    assert (workspace.parent / "elsewhere").read_text() == "shared"
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["fifo", "folder"])
+async def test_what_is_no_plain_file_is_not_replaced(free: Call, workspace: Path, make: Callable[[Path], None]) -> None:
+    make(workspace / "odd")
+    assert "not a plain file" in (await free("file_write", path="odd", content="x")).text
+    assert "." not in [each.name for each in workspace.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git/hooks/post-commit",
+        ".GIT/config",
+        "sub/.git/config",
+        ".gitattributes",
+        ".ssh/authorized_keys",
+        ".bashrc",
+        ".jq",
+        "sub/.envrc",
+        ".config/git/config",
+        "sub/../.git/hooks/x",
+    ],
+)
+async def test_what_programs_obey_is_never_written_whatever_a_rule_allows(
+    free: Call, workspace: Path, path: str
+) -> None:
+    result = await free("file_write", path=path, content="x")
+    assert "is not written" in result.text
+    assert list(workspace.iterdir()) == []
+
+
+async def test_a_file_in_the_way_of_a_folder_is_said_so(free: Call, workspace: Path) -> None:
+    (workspace / "sub").touch()
+    result = await free("file_write", path="sub/file", content="x")
+    assert result.text == "[failed] sub/file is no folder, or a file stands where a folder should be"
+
+
+async def test_a_path_that_is_swapped_for_a_link_after_it_was_judged_is_not_followed(workspace: Path) -> None:
+
+    (workspace / "file").write_text("text")
+    place = Reach.of(workspace).find("file")
+    (workspace / "file").unlink()
+    (workspace / "file").symlink_to("/etc/passwd")
+    with pytest.raises(OSError, match="symbolic links"):
+        open_beneath(place.root, place.inside)

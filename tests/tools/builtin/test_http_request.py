@@ -1,0 +1,395 @@
+"""http_request asks what the policy names, at addresses that were vetted, and nothing else, wherever answers lead."""
+
+import asyncio
+import gzip
+import shutil
+import socket
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, ip_address, ip_network
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from daemon.models import FunctionCall, ToolContext, ToolResult
+from daemon.policy.policy import Policy
+from daemon.tools.builtin import http_request
+from daemon.tools.builtin.http_request.addresses import Address, unfit
+from daemon.tools.builtin.http_request.pages import text_of
+from daemon.tools.executor import ToolExecutor
+from daemon.tools.registry import FunctionRegistry
+
+Ask: TypeAlias = Callable[..., Awaitable[ToolResult]]
+LOOPBACK = IPv4Network("127.0.0.0/8")
+
+
+@dataclass
+class Server:
+    """A web server on a real socket, which says what it is told to say and remembers what it was asked."""
+
+    answers: dict[str, bytes] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    port: int = 0
+    address: str = "127.0.0.1"
+
+    def says(self, path: str, body: bytes, status: str = "200 OK", **headers: str) -> None:
+        lines = {"Content-Type": "text/plain", "Content-Length": str(len(body)), "Connection": "close"}
+        lines |= {name.replace("_", "-"): value for name, value in headers.items()}
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        self.answers[path] = f"HTTP/1.1 {status}\r\n{head}\r\n".encode() + body
+
+    def leads(self, path: str, to: str, status: str = "302 Found") -> None:
+        self.says(path, b"", status, Location=to)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        size = next((int(line[15:]) for line in head.lower().splitlines() if line.startswith("content-length:")), 0)
+        self.asked.append(head + (await reader.readexactly(size)).decode())
+        writer.write(self.answers.get(head.split()[1], b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone"))
+        await writer.drain()
+        writer.close()
+
+    @asynccontextmanager
+    async def running(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["Server"]:
+        server = await asyncio.start_server(self._serve, self.address, 0, ssl=tls)
+        self.port = server.sockets[0].getsockname()[1]
+        async with server:
+            yield self
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with Server().running() as server:
+        yield server
+
+
+@dataclass
+class Names:
+    """The name service: what each name means, one answer after the other."""
+
+    means: dict[str, list[Sequence[str]]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    async def __call__(self, host: str, port: int) -> Sequence[Address]:
+        self.asked.append(host)
+        if host not in self.means:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        answers = self.means[host]
+        return [ip_address(each) for each in (answers.pop(0) if len(answers) > 1 else answers[0])]
+
+
+@pytest.fixture
+def names() -> Names:
+    return Names({"here.example": [["127.0.0.1"]], "there.example": [["127.0.0.1"]]})
+
+
+@pytest.fixture
+def asking(tmp_path: Path, names: Names) -> Callable[..., Ask]:
+    """Return a way to call the tool under rules given as text."""
+
+    def under(rules: str, tls: ssl.SSLContext | None = None) -> Ask:
+        path = tmp_path / "policy.toml"
+        path.write_text(f"version = 1\n{rules}")
+        (tmp_path / "workspace").mkdir(exist_ok=True)
+        policy = Policy.load(path, workspace=tmp_path / "workspace")
+        registry = FunctionRegistry()
+        http_request.register(registry, lambda: policy, resolve=names, tls=tls)
+        context = ToolContext(run="run", routine="x", workspace=tmp_path)
+
+        async def ask(url: str, **arguments: Any) -> ToolResult:
+            call = FunctionCall(name="http_request", arguments={"url": url, **arguments})
+            return await ToolExecutor(registry).run(call, context)
+
+        return ask
+
+    return under
+
+
+def rule(*hosts: str, methods: str = "", networks: str = '"127.0.0.0/8"') -> str:
+    names = ", ".join(f'"{host}"' for host in hosts)
+    more = f"methods = [{methods}]\n" if methods else ""
+    return f'[[rule]]\ntool = "http_request"\neffect = "allow"\nhosts = [{names}]\nnetworks = [{networks}]\n{more}'
+
+
+async def test_an_answer_comes_as_status_type_and_body(asking: Callable[..., Ask], server: Server) -> None:
+    ask = asking(rule(f"here.example:{server.port}"))
+    server.says("/a?b=c", b"hello")
+    server.says("/json", b'{"n": [1, 2]}', Content_Type="application/json; charset=utf-8")
+    server.says("/page", b"<p>seen</p><script>unseen</script>", Content_Type="text/html")
+    server.says("/latin", "schön".encode("latin-1"), Content_Type="text/plain; charset=iso-8859-1")
+    server.says("/picture", b"\x89PNG\0\0", Content_Type="image/png")
+    server.says("/packed", gzip.compress(b"packed"), Content_Encoding="gzip")
+    here = f"http://here.example:{server.port}"
+
+    assert (await ask(f"{here}/a?b=c")).value == {
+        "status": 200,
+        "url": f"{here}/a?b=c",
+        "type": "text/plain",
+        "body": "hello",
+    }
+    assert f"host: here.example:{server.port}" in server.asked[0].lower()
+    for path, body in {
+        "/json": {"n": [1, 2]},
+        "/page": "seen",
+        "/latin": "schön",
+        "/picture": "(6 bytes that are no text)",
+        "/packed": "packed",
+    }.items():
+        assert (await ask(here + path)).value["body"] == body, path
+
+
+async def test_a_server_that_is_not_content_is_a_failure_with_its_words(
+    asking: Callable[..., Ask], server: Server
+) -> None:
+    result = await asking(rule(f"here.example:{server.port}"))(f"http://here.example:{server.port}/none")
+    assert (result.ok, result.transient) == (False, False)
+    assert result.text.endswith("the server answered 404 Not Found\n[partial output]\nnone")
+    server.says("/busy", b"later", "503 Service Unavailable")
+    assert (await asking(rule(f"here.example:{server.port}"))(f"http://here.example:{server.port}/busy")).transient
+
+
+async def test_what_no_rule_names_is_not_asked(asking: Callable[..., Ask], server: Server, names: Names) -> None:
+    ask = asking(rule(f"here.example:{server.port}"))
+    for url, arguments in [
+        (f"http://there.example:{server.port}/", {}),
+        (f"http://here.example:{server.port}/", {"method": "POST", "body": "x"}),
+        ("http://here.example/", {"headers": {"Host": "there.example"}}),
+        (f"http://here.example:{server.port}@there.example/", {}),
+    ]:
+        assert not (await ask(url, **arguments)).ok, url
+    assert (server.asked, names.asked) == ([], [])
+
+
+async def test_what_is_sent_is_what_was_given(asking: Callable[..., Ask], server: Server) -> None:
+    ask = asking(rule(f"here.example:{server.port}", methods='"POST"'))
+    server.says("/", b"taken")
+    sent = await ask(f"http://here.example:{server.port}/", method="POST", body='{"a": 1}', headers={"X-Key": "k"})
+    assert sent.ok
+    assert server.asked[0].startswith("POST / HTTP/1.1") and server.asked[0].endswith('\r\n\r\n{"a": 1}')
+    assert "content-type: application/json" in server.asked[0] and "x-key: k" in server.asked[0]
+    for headers in ({"X": "a\r\nHost: b"}, {"A b": "c"}, {"Transfer-Encoding": "chunked"}, {"Content-Length": "0"}):
+        assert not (await ask(f"http://here.example:{server.port}/", method="POST", headers=headers)).ok
+    assert len(server.asked) == 1
+
+
+async def test_the_environment_names_no_proxy(
+    asking: Callable[..., Ask], server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    server.says("/", b"direct")
+    assert (await asking(rule(f"here.example:{server.port}"))(f"http://here.example:{server.port}/")).ok
+
+
+# --- addresses -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *(
+            "127.0.0.1",
+            "127.9.9.9",
+            "0.0.0.0",
+            "10.0.0.1",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+        ),
+        *("224.0.0.1", "255.255.255.255", "240.0.0.1", "192.0.0.192", "192.0.2.1", "198.18.0.1", "168.63.129.16"),
+        *("192.88.99.1", "::", "::1", "::127.0.0.1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "fe80::1", "fe80::1%eth0"),
+        *("fc00::1", "fd00:ec2::254", "ff02::1", "fec0::1", "2001:db8::1", "3fff::1", "5f00::1", "100::1"),
+        *("64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::a00:1", "64:ff9b:1::808:808", "2002:7f00:1::"),
+        *("2002:a00:1::1", "2001:0:7f00:1::", "2001:0:808:808:0:0:80ff:fffe", "2606:4700::5efe:7f00:1"),
+    ],
+)
+def test_an_address_that_leads_inside_is_not_fit(address: str) -> None:
+    assert unfit(ip_address(address))
+
+
+@pytest.mark.parametrize("address", ["93.184.216.34", "8.8.8.8", "2606:4700::1111", "64:ff9b::808:808", "2a00:1450::1"])
+def test_a_public_address_is_fit(address: str) -> None:
+    assert unfit(ip_address(address)) == ""
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::ffff:127.0.0.1", "64:ff9b::7f00:1"])
+def test_a_network_that_a_rule_names_is_fit_under_every_name_of_it(address: str) -> None:
+    assert unfit(ip_address(address), [LOOPBACK]) == ""
+    assert unfit(ip_address(address), [ip_network("10.0.0.0/8")])
+
+
+@pytest.mark.parametrize(
+    "addresses", [["127.0.0.1"], ["8.8.8.8", "127.0.0.1"], ["::ffff:127.0.0.1"], ["64:ff9b::7f00:1"], ["2002:7f00:1::"]]
+)
+async def test_a_name_with_a_single_unfit_address_is_not_asked(
+    asking: Callable[..., Ask], server: Server, names: Names, addresses: list[str]
+) -> None:
+    names.means["here.example"] = [addresses]
+    result = await asking(rule(f"here.example:{server.port}", networks=""))(f"http://here.example:{server.port}/")
+    assert (
+        "which is this machine" not in result.text and "not asked, unless a rule's `networks` names it" in result.text
+    )
+    assert server.asked == []
+
+
+async def test_the_address_that_was_vetted_is_the_one_that_is_dialled(asking: Callable[..., Ask], names: Names) -> None:
+    """A name that changes its meaning between the vetting and the dialling gains nothing: nobody asks again."""
+    async with Server(address="127.0.0.2").running() as inside, Server().running() as outside:
+        outside.says("/", b"outside")
+        names.means["here.example"] = [["127.0.0.1"], ["127.0.0.2"]]
+        ask = asking(rule("*", f"*:{outside.port}", f"*:{inside.port}", networks='"127.0.0.1"'))
+        assert (await ask(f"http://here.example:{outside.port}/")).value["body"] == "outside"
+        assert names.asked == ["here.example"]
+        assert not (await ask(f"http://here.example:{inside.port}/")).ok
+        assert inside.asked == []
+
+
+async def test_a_name_that_is_not_there_is_said_to_be_missing(asking: Callable[..., Ask]) -> None:
+    assert "gone.example was not found" in (await asking(rule("*"))("https://gone.example/")).text
+
+
+# --- redirects -----------------------------------------------------------------------------------------
+
+
+async def test_a_redirect_is_judged_like_a_new_request(
+    asking: Callable[..., Ask], server: Server, names: Names
+) -> None:
+    here, there = f"http://here.example:{server.port}", f"http://there.example:{server.port}"
+    server.says("/end", b"arrived")
+    server.leads("/near", "/end")
+    server.leads("/far", f"{there}/end")
+    server.leads("/address", f"http://127.0.0.1:{server.port}/end")
+    server.leads("/file", "file:///etc/passwd")
+    server.leads("/user", f"http://x@here.example:{server.port}/end")
+    server.leads("/round", "/round")
+    ask = asking(rule(f"here.example:{server.port}"))
+    assert (await ask(f"{here}/near")).value["url"] == f"{here}/end"
+    for path in ("/far", "/address", "/file", "/user"):
+        assert not (await ask(here + path)).ok, path
+    assert "more than 3 redirects" in (await ask(f"{here}/round")).text
+    assert sum("/end" in each for each in server.asked) == 1
+    assert "there.example" not in names.asked
+
+
+async def test_keys_do_not_travel_to_another_origin(asking: Callable[..., Ask], server: Server) -> None:
+    server.says("/end", b"arrived")
+    server.leads("/near", "/end")
+    server.leads("/far", f"http://there.example:{server.port}/end")
+    ask = asking(rule(f"here.example:{server.port}", f"there.example:{server.port}"))
+    secrets = {"Authorization": "Bearer k", "Cookie": "k", "X-Api-Key": "k", "Accept": "text/plain"}
+    assert (await ask(f"http://here.example:{server.port}/near", headers=secrets)).ok
+    assert "authorization: Bearer k" in server.asked[-1]
+    assert (await ask(f"http://here.example:{server.port}/far", headers=secrets)).ok
+    assert (
+        "Bearer" not in server.asked[-1]
+        and "api-key" not in server.asked[-1]
+        and "accept: text/plain" in server.asked[-1]
+    )
+
+
+async def test_a_redirect_that_repeats_a_post_needs_the_right_to_post_there(
+    asking: Callable[..., Ask], server: Server
+) -> None:
+    here, there = f"here.example:{server.port}", f"there.example:{server.port}"
+    server.says("/end", b"arrived")
+    server.leads("/get", f"http://{there}/end", "303 See Other")
+    server.leads("/post", f"http://{there}/end", "307 Temporary Redirect")
+    ask = asking(rule(here, methods='"POST"') + rule(there))
+    assert (await ask(f"http://{here}/get", method="POST", body="secret")).ok
+    assert server.asked[-1].startswith("GET") and "secret" not in server.asked[-1]
+    assert "no rule allows POST" in (await ask(f"http://{here}/post", method="POST", body="secret")).text
+    assert server.asked[-1].startswith("POST /post")
+
+
+# --- bad servers ---------------------------------------------------------------------------------------
+
+
+async def test_no_answer_fills_the_memory(asking: Callable[..., Ask], server: Server) -> None:
+    server.says("/long", b"x" * 300_000)
+    server.says("/bomb", gzip.compress(b"0" * 50_000_000), Content_Encoding="gzip")
+    ask = asking(rule(f"here.example:{server.port}"))
+    for path in ("/long", "/bomb"):
+        told = (await ask(f"http://here.example:{server.port}{path}")).value
+        assert (len(told["body"]), told["cut"][:27]) == (200_000, "the body is longer than wha"), path
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"nonsense\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 4\r\n\r\nabcd",
+        b"HTTP/1.1 302 Found\r\nLocation: http://[\r\nContent-Length: 0\r\n\r\n",
+        b"",
+    ],
+)
+async def test_a_broken_answer_is_a_failure_in_one_line(
+    asking: Callable[..., Ask], server: Server, answer: bytes
+) -> None:
+    server.answers["/"] = answer
+    result = await asking(rule(f"here.example:{server.port}"))(f"http://here.example:{server.port}/")
+    assert not result.ok and result.text.startswith("[failed]") and "\n" not in result.text
+
+
+@pytest.mark.parametrize("body", ["[" * 5000 + "]" * 5000, '{"a": NaN}', "{", ""])
+async def test_json_that_others_could_not_read_stays_text(
+    asking: Callable[..., Ask], server: Server, body: str
+) -> None:
+    server.says("/", body.encode(), Content_Type="application/json")
+    told = (await asking(rule(f"here.example:{server.port}"))(f"http://here.example:{server.port}/")).value
+    assert told["body"] == body
+
+
+def test_of_a_page_is_shown_what_a_reader_sees() -> None:
+    page = (
+        "<!DOCTYPE html><html><head><title>T</title><style>x</style></head><body><!-- hidden --><h1>Head</h1>"
+        "<p>1 &lt; 2 &amp; 3 < 4 <a class=x href='https://a.example/b?c=1&amp;d'>link</a><ul><li>one<li>two</ul>"
+        "<table><tr><td>a<td>b</table><SCRIPT>alert('</b>')</SCRIPT>end&#99999999999999999999999;"
+    )
+    text = text_of(page.encode(), "text/html", "utf-8")
+    assert text.splitlines() == [
+        *("T", "", "Head", "", "1 < 2 & 3 < 4 link (https://a.example/b?c=1&d)", "", "- one", "- two", "", "| a | b"),
+        "end�",
+    ]
+
+
+@pytest.mark.parametrize("piece", ["<", "<a ", "<!--", "<a href='", "</", "<script>", "<svg ", "&", "<?", "&#1"])
+def test_a_page_made_to_keep_its_reader_busy_does_not(piece: str) -> None:
+    text_of((piece * 100_000).encode(), "text/html", "")  # minutes with html.parser; the time limit of tests tells
+
+
+# --- certificates --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate of our own for here.example."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl: apt install openssl")
+    path = tmp_path / "here.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=here.example"
+    command += f" -addext subjectAltName=DNS:here.example -keyout {path} -out {path}"
+    subprocess.run(command.split(), check=True, capture_output=True)
+    return path
+
+
+async def test_the_certificate_must_be_for_the_name_whatever_the_address(
+    asking: Callable[..., Ask], certificate: Path
+) -> None:
+    ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ours.load_cert_chain(certificate)
+    async with Server().running(ours) as server:
+        server.says("/", b"sealed")
+        server.leads("/down", f"http://here.example:{server.port}/")
+        ask = asking(rule(f"*:{server.port}"), ssl.create_default_context(cafile=str(certificate)))
+        assert (await ask(f"https://here.example:{server.port}/")).value["body"] == "sealed"
+        assert "certificate" in (await ask(f"https://there.example:{server.port}/")).text.lower()
+        assert "not encrypted" in (await ask(f"https://here.example:{server.port}/down")).text
+        assert "certificate" in (await asking(rule(f"*:{server.port}"))(f"https://here.example:{server.port}/")).text

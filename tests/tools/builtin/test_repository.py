@@ -1,0 +1,230 @@
+"""A repository whose config runs programs is looked at without running them."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from daemon.errors import ToolFailed
+from daemon.models import FunctionCall, ToolContext, ToolResult
+from daemon.policy.policy import Policy
+from daemon.tools.builtin import shell
+from daemon.tools.builtin.repository import repository_view
+from daemon.tools.executor import ToolExecutor
+from daemon.tools.registry import FunctionRegistry
+from tests.policy.conftest import SHIPPED
+
+Look: TypeAlias = Callable[[str], Awaitable[ToolResult]]
+pytestmark = pytest.mark.skipif(shutil.which("git", path="/usr/bin:/bin") is None, reason="needs git: apt install git")
+
+LOOKING = [
+    *("git status", "git status --short", "git status --ignored", "git diff", "git diff --stat", "git diff HEAD~1"),
+    *(
+        "git diff --cached",
+        "git diff --word-diff",
+        "git log -p",
+        "git log --stat -3",
+        "git log --oneline --graph --all",
+    ),
+    *("git log -S line", "git log --follow notes.md", "git log --format='%h %s'", "git show", "git show HEAD --stat"),
+    *("git show HEAD:notes.md", "git blame notes.md", "git blame HEAD -- notes.md", "git shortlog -sn", "git tag"),
+    *("git rev-list --count HEAD", "git rev-parse --short HEAD", "git describe --always --dirty", "git ls-files -o"),
+    *("git ls-files -m", "git ls-files --eol", "git branch -a", "git branch -vv", "git remote -v", "git stash list"),
+    *("git log --cherry-pick HEAD~1..HEAD", "git log -m -p --first-parent", "git diff --no-renames -M --summary"),
+]
+
+
+@pytest.fixture
+def poisoned(tmp_path: Path) -> Path:
+    """A repository that has, for each way git has of running something, a program that leaves a mark."""
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    trap = tmp_path / "trap"
+    trap.write_text(f'#!/bin/sh\necho "$0 $*" >> {tmp_path}/sprung\ncat 2>/dev/null\n')
+    trap.chmod(0o755)
+
+    def git(*words: str) -> None:
+        env = {"PATH": os.defpath, "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@example.invalid", "-C", str(workspace), *words]
+        subprocess.run(command, check=True, env=env, capture_output=True)
+
+    git("init", "-q")
+    for number in range(2):
+        (workspace / "notes.md").write_text("line\n" * (number + 1))
+        (workspace / ".gitattributes").write_text("*.md diff=trap filter=trap\n")
+        git("add", ".")
+        git("commit", "-qm", f"commit {number}")
+    git("tag", "v1")
+    (workspace / "notes.md").write_text("changed\n")
+    settings = {
+        "diff.external": trap,
+        "diff.trap.command": trap,
+        "diff.trap.textconv": trap,
+        "filter.trap.clean": trap,
+        "filter.trap.smudge": trap,
+        "filter.trap.process": trap,
+        "filter.trap.required": "true",
+        "core.fsmonitor": trap,
+        "core.pager": trap,
+        "pager.log": trap,
+        "pager.status": trap,
+        "core.editor": trap,
+        "core.sshCommand": trap,
+        "core.askPass": trap,
+        "core.alternateRefsCommand": trap,
+        "core.hooksPath": tmp_path / "hooks",
+        "credential.helper": f"!{trap}",
+        "gpg.program": trap,
+        "gpg.ssh.program": trap,
+        "log.showSignature": "true",
+        "interactive.diffFilter": trap,
+        "sequence.editor": trap,
+        "alias.log": f"!{trap}",
+        "trailer.x.command": trap,
+        "remote.origin.url": f"ext::{trap}",
+        "remote.origin.uploadpack": trap,
+        "remote.origin.promisor": "true",
+        "protocol.ext.allow": "always",
+        "status.submoduleSummary": "true",
+        "blame.ignoreRevsFile": "/etc/shadow",
+        "core.worktree": "/etc",
+    }
+    for key, value in settings.items():
+        git("config", key, str(value))
+    (tmp_path / "hooks").mkdir()
+    for hook in ("post-index-change", "post-checkout", "fsmonitor-watchman", "pre-auto-gc"):
+        shutil.copy(trap, tmp_path / "hooks" / hook)
+    (tmp_path / "sprung").unlink(missing_ok=True)
+    return workspace
+
+
+@pytest.fixture
+def look(poisoned: Path) -> Look:
+    """Run a line in the poisoned repository as the shell tool does."""
+    policy = Policy.load(SHIPPED, workspace=poisoned)
+    registry = FunctionRegistry()
+    shell.register(registry, lambda: policy)
+    context = ToolContext(run="run", routine="daily-report", workspace=poisoned)
+
+    async def call(command: str) -> ToolResult:
+        return await ToolExecutor(registry).run(FunctionCall(name="shell", arguments={"command": command}), context)
+
+    return call
+
+
+def test_the_trap_would_snap(poisoned: Path) -> None:
+    env = {"PATH": os.defpath, "HOME": str(poisoned.parent), "GIT_WORK_TREE": str(poisoned)}
+    subprocess.run(["git", "diff"], cwd=poisoned, env=env, capture_output=True, check=False)
+    assert (poisoned.parent / "sprung").exists()
+
+
+async def test_no_way_of_looking_springs_it(look: Look, poisoned: Path) -> None:
+    for line in LOOKING:
+        result = await look(line)
+        assert result.ok, (line, result.text)
+        assert not (poisoned.parent / "sprung").exists(), line
+
+
+async def test_what_is_seen_is_the_workspace_as_it_is(look: Look) -> None:
+    assert "+changed" in (await look("git diff")).text
+    assert (await look("git status --short")).text.strip() == "M notes.md"
+    assert "(a" in (await look("git blame HEAD -- notes.md")).text
+    assert "2\ta" in (await look("git shortlog -sn")).text
+    assert "commit 1" in (await look("git log --oneline | head -n 1")).text
+
+
+async def test_a_missing_object_is_not_fetched_by_the_programs_of_the_repository(look: Look, poisoned: Path) -> None:
+    subprocess.run(["git", "-C", str(poisoned), "config", "extensions.partialClone", "origin"], check=True)
+    for path in (poisoned / ".git" / "objects").glob("??/*"):
+        path.unlink()
+    assert not (await look("git log -p")).ok
+    assert not (poisoned.parent / "sprung").exists()
+
+
+def test_a_repository_that_lies_elsewhere_is_not_looked_at(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        (tmp_path / ".git").write_text("gitdir: /somewhere/else\n")
+        with pytest.raises(ToolFailed, match="leads elsewhere"):
+            repository_view(tmp_path, stack)
+        (tmp_path / ".git").unlink()
+        (tmp_path / ".git").symlink_to("/")
+        with pytest.raises(ToolFailed, match="leads elsewhere"):
+            repository_view(tmp_path, stack)
+
+
+@pytest.mark.parametrize("name", ["objects", "refs", "packed-refs", "index", "HEAD", "config"])
+def test_a_repository_with_a_part_elsewhere_is_not_looked_at(tmp_path: Path, name: str) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / name).symlink_to("/etc/shadow")
+    with ExitStack() as stack, pytest.raises(ToolFailed, match="is a link"):
+        repository_view(tmp_path, stack)
+
+
+def test_a_repository_that_borrows_objects_is_not_looked_at(tmp_path: Path) -> None:
+    (tmp_path / ".git" / "objects" / "info").mkdir(parents=True)
+    (tmp_path / ".git" / "objects" / "info" / "alternates").write_text("/home/other/.git/objects\n")
+    with ExitStack() as stack, pytest.raises(ToolFailed, match="borrows objects"):
+        repository_view(tmp_path, stack)
+
+
+def test_a_head_that_is_none_is_not_looked_at(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("ref: ../../etc/shadow\n")
+    with ExitStack() as stack, pytest.raises(ToolFailed, match="names no branch"):
+        repository_view(tmp_path, stack)
+
+
+def test_of_a_config_only_what_is_harmless_is_kept(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    (tmp_path / ".git" / "config").write_text(
+        """
+[core]
+    repositoryformatversion = 1
+    fsmonitor = /x
+    bare = true
+[extensions]
+    objectFormat = sha256
+    partialClone = origin
+[remote "origin"]
+    url = https://example.invalid/a.git
+    uploadpack = /x
+[remote "odd
+name"]
+    url = lost
+[core] fileMode = false
+[filter "x"]
+    clean = /x
+[include]
+    path = /x
+[branch "main"]
+    remote = "quoted"
+    merge = refs/heads/main
+"""
+    )
+    with ExitStack() as stack:
+        view = Path(repository_view(tmp_path, stack)["GIT_DIR"])
+        kept = [line for line in (view / "config").read_text().splitlines() if "=" in line]
+        assert kept == [
+            "bare = false",
+            "repositoryformatversion = 1",
+            "objectFormat = sha256",
+            "url = https://example.invalid/a.git",
+            "merge = refs/heads/main",
+        ]
+    assert not view.exists()
+
+
+def test_no_repository_around_the_workspace_is_taken_for_its_own(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    with ExitStack() as stack:
+        env = {"PATH": os.defpath, **repository_view(inner, stack)}
+        done = subprocess.run(["git", "log"], cwd=inner, env=env, capture_output=True, check=False)
+    assert b"not a git repository" in done.stderr

@@ -1,0 +1,166 @@
+"""The user's own scripts run by name, in a sandbox, and none without one."""
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from daemon.models import FunctionCall, ToolContext, ToolResult
+from daemon.policy.policy import Policy
+from daemon.runs.approvals.request import describe
+from daemon.sandbox.current import Ladder
+from daemon.sandbox.sandbox import Sandbox, UnusableSandbox, User
+from daemon.tools.builtin import script
+from daemon.tools.executor import ToolExecutor
+from daemon.tools.registry import FunctionRegistry
+
+Run: TypeAlias = Callable[..., Awaitable[ToolResult]]
+BACKUP = '#!/bin/sh\n# Copies the notes. Takes a name.\necho "kept $1" >> kept.txt\ncat kept.txt\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of scripts as a user would keep it."""
+    folder = tmp_path / "scripts"
+    folder.mkdir()
+    folder.chmod(0o755)
+    for name, text in {"backup": BACKUP, "plain": "echo no shebang\n", "lib.py": "import x\n"}.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755 if name != "lib.py" else 0o644)
+    return folder
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    if os.geteuid() == 0:
+        os.chown(folder, 60789, 60789)
+    return folder
+
+
+@pytest.fixture
+def running(tmp_path: Path, folder: Path, workspace: Path) -> Callable[..., Run]:
+    """Return a way to call the tool under rules given as text, with the sandbox of this machine or another."""
+
+    def under(rules: str = "", sandbox: Sandbox | None = None) -> Run:
+        path = tmp_path / "policy.toml"
+        path.write_text(f"version = 1\n{rules or ALLOW}")
+        policy = Policy.load(path, workspace=workspace, private=[folder])
+        registry = FunctionRegistry()
+        user = User(uid=60789, gid=60789) if os.geteuid() == 0 else None
+        ladder = Ladder(lambda: "prefer", tmp_path, user)
+
+        async def confining() -> Sandbox:
+            return sandbox or await ladder.sandbox()
+
+        script.register(registry, lambda: policy, lambda: folder, sandbox=confining)
+        context = ToolContext(run="run", routine="x", workspace=workspace)
+
+        async def call(name: str = "", *words: str, **more: Any) -> ToolResult:
+            arguments = {"name": name, "arguments": list(words), **more}
+            return await ToolExecutor(registry).run(FunctionCall(name="script", arguments=arguments), context)
+
+        return call
+
+    return under
+
+
+ALLOW = '[[rule]]\ntool = "script"\neffect = "allow"\n'
+
+
+async def test_scripts_are_listed_with_what_they_are_for(running: Callable[..., Run], folder: Path) -> None:
+    (folder / ".hidden").write_text(BACKUP)
+    (folder / "link").symlink_to(folder / "backup")
+    assert (await running()()).value == [
+        {"name": "backup", "about": "Copies the notes. Takes a name."},
+        {"name": "plain", "about": ""},
+    ]
+
+
+async def test_a_script_runs_with_its_words_and_may_change_the_workspace(
+    running: Callable[..., Run], workspace: Path
+) -> None:
+    call = running()
+    assert (await call("backup", "a b; rm -rf / $HOME")).text == "kept a b; rm -rf / $HOME"
+    assert (workspace / "kept.txt").read_text() == "kept a b; rm -rf / $HOME\n"
+
+
+async def test_a_script_reaches_nothing_but_the_workspace(
+    running: Callable[..., Run], folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("CANARY")
+    (tmp_path / "secret").chmod(0o644)
+    (folder / "bad").write_text(
+        f"#!/bin/sh\ncat {tmp_path}/secret; echo x > {tmp_path}/new; echo x >> {folder}/backup; rm {folder}/backup\n"
+        "exec 3<>/dev/tcp/127.0.0.1/1; id -u\n"
+    )
+    (folder / "bad").chmod(0o755)
+    before = (folder / "backup").read_text()
+    result = await running()("bad")
+    assert "CANARY" not in result.text and not (tmp_path / "new").exists()
+    assert (folder / "backup").read_text() == before
+    assert "\n0\n" not in f"\n{result.text}\n"  # never as root
+
+
+@pytest.mark.parametrize(
+    "sandbox", [Sandbox(level="profiles", unusable=(UnusableSandbox("landlock", "the kernel has none"),)), Sandbox()]
+)
+async def test_without_a_sandbox_no_script_runs(running: Callable[..., Run], workspace: Path, sandbox: Sandbox) -> None:
+    result = await running("", sandbox)("backup", "x")
+    assert not result.ok and "no script is run without a sandbox" in result.text
+    assert list(workspace.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret", "/bin/sh", "backup/", ".", "", "-x", "a b", "back\0up", "lib.py", "none"]
+)
+async def test_what_is_no_script_of_the_folder_is_not_run(running: Callable[..., Run], name: str) -> None:
+    result = await running()(name)
+    assert (result.ok, bool(name)) in {(False, True), (True, False)}
+
+
+async def test_a_script_that_others_could_change_is_not_run(running: Callable[..., Run], folder: Path) -> None:
+    (folder / "backup").chmod(0o777)
+    assert "can be written by others: chmod go-w it" in (await running()("backup")).text
+    (folder / "backup").chmod(0o755)
+    folder.chmod(0o775)
+    assert "can be written by others" in (await running()("backup")).text
+
+
+def test_an_approval_is_for_the_text_of_a_script_not_for_its_name(
+    folder: Path, tmp_path: Path, workspace: Path
+) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(f"version = 1\n{ALLOW}")
+    policy = Policy.load(path, workspace=workspace)
+
+    def described() -> object:
+        return describe(policy, "script", {"name": "backup", "arguments": ["x"]}, routine="x", scripts=folder)
+
+    before = described()
+    assert described() == before
+    (folder / "backup").write_text(BACKUP + "rm -r .\n")
+    assert described() != before
+
+
+async def test_the_policy_names_scripts_and_their_first_words(running: Callable[..., Run]) -> None:
+    call = running('[[rule]]\ntool = "script"\neffect = "allow"\nargv = ["backup", ["daily", "weekly"]]\n')
+    assert (await call("backup", "daily")).ok
+    assert not (await call("backup", "other")).ok and not (await call("plain")).ok
+    refused = (await call()).text
+    assert "script may use backup daily|weekly" in refused
+
+
+async def test_a_folder_of_scripts_that_agents_can_write_to_is_refused(
+    running: Callable[..., Run], tmp_path: Path, workspace: Path, folder: Path
+) -> None:
+    from daemon.errors import ConfigError
+
+    path = tmp_path / "policy.toml"
+    path.write_text(f"version = 1\n{ALLOW}")
+    (workspace / "scripts").mkdir()
+    with pytest.raises(ConfigError, match="which no tool may reach"):
+        Policy.load(path, workspace=workspace, private=[workspace / "scripts"])

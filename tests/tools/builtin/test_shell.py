@@ -1,0 +1,143 @@
+"""The shell tool runs exactly what was judged, and tells the model what came of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from daemon.tools.builtin.command_lines import environment, find_program
+from tests.tools.builtin.conftest import Call
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("echo hello", "hello"),
+        ("printf '%s\\n' b a | sort", "a\nb"),
+        ("test -f none && echo there || echo missing", "missing"),
+        ("cat < notes.md", "one\ntwo"),
+        ("wc -l n*.md", "2 ./notes.md"),
+        ("echo 'a  b' \"c  d\"", "a  b c  d"),
+        ("echo -n *.none", "*.none"),
+        ("true", "(no output)"),
+        ("/usr/bin/head -n 1 notes.md", "one"),
+        ("cat none 2>/dev/null; echo on", "on"),
+        ("cat none 2>&1 | wc -l", "1"),
+        ("echo on; cat < none || echo missing", "on\nnone: No such file or directory\nmissing"),
+        ("grep three notes.md", "(no output)\n(grep ended with exit code 1)"),
+        ("diff notes.md other.md | head -n 1", "1c1"),
+        ("cmp -s notes.md other.md", "(no output)\n(cmp ended with exit code 1)"),
+    ],
+)
+async def test_a_line_gives_what_its_programs_put_out(call: Call, workspace: Path, command: str, text: str) -> None:
+    (workspace / "notes.md").write_text("one\ntwo\n")
+    (workspace / "other.md").write_text("other\ntwo\n")
+    result = await call("shell", command=command)
+    assert (result.ok, result.text) == (True, text)
+
+
+async def test_a_failure_keeps_what_came_out_before_it(call: Call, workspace: Path) -> None:
+    (workspace / "notes.md").write_text("one\n")
+    result = await call("shell", command="cat notes.md none")
+    assert not result.ok
+    assert result.text == (
+        "[failed] cat ended with exit code 1\n[partial output]\none\ncat: none: No such file or directory\n"
+    )
+
+
+async def test_a_line_that_is_not_allowed_does_not_start(call: Call, workspace: Path) -> None:
+    result = await call("shell", command="echo a; touch pwned")
+    assert not result.ok
+    assert "no rule allows the program touch" in result.text
+    assert list(workspace.iterdir()) == []
+
+
+async def test_a_program_in_the_workspace_is_never_meant(call: Call, workspace: Path) -> None:
+    (workspace / "ls").write_text("#!/bin/sh\necho trojan\n")
+    (workspace / "ls").chmod(0o755)
+    result = await call("shell", command="ls")
+    assert result.text == "ls"
+
+
+async def test_a_line_that_takes_too_long_is_stopped_and_says_so(calling: Callable[[str], Call]) -> None:
+    slow = '[limits]\nshell_seconds = 1\n[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["sleep"]\n'
+    result = await calling(slow)("shell", command="sleep 600")
+    assert not result.ok
+    assert "stopped after 1 s" in result.text
+
+
+async def test_the_programs_of_a_run_share_its_time(calling: Callable[[str], Call]) -> None:
+    call = calling('[limits]\nshell_seconds = 1\n[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["sleep"]\n')
+    assert (await call("shell", command="sleep 0.2")).ok
+    stopped = await call("shell", command="sleep 600")
+    assert "stopped after 0." in stopped.text and "had left" in stopped.text
+    refused = await call("shell", command="sleep 0")
+    assert not refused.ok
+    assert "the programs of this run have had their 1 s (limits.shell_seconds of policy.toml)" in refused.text
+
+
+async def test_output_is_cut_in_the_middle_where_the_policy_says(calling: Callable[[str], Call]) -> None:
+    short = '[limits]\noutput_bytes = 1000\n[[rule]]\ntool = "shell"\neffect = "allow"\nargv = ["seq"]\n'
+    result = await calling(short)("shell", command="seq 100000")
+    assert result.text.startswith("1\n2\n")
+    assert result.text.endswith("99999\n100000")
+    assert "bytes cut from the middle" in result.text
+    assert len(result.text) < 1100
+
+
+async def test_output_that_is_no_text_is_made_readable(call: Call, workspace: Path) -> None:
+    (workspace / "odd").write_bytes(b"caf\xe9 \x1b[31mred\x1b[0m \x00 50%\r100%\n")
+    result = await call("shell", command="cat odd")
+    assert result.text == "caf\\xe9 red \\x00 50%\n100%"
+
+
+async def test_what_is_read_recursively_leaves_out_what_no_tool_may_read(call: Call, workspace: Path) -> None:
+    for name in ("a.md", ".env", "sub/.env.local", "sub/ID_rsa.txt", "key.pem", ".ssh/config", "sub/.git/config"):
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_text("CANARY\n")
+    (workspace / "link").symlink_to("/etc/passwd")
+    result = await call("shell", command="grep -r CANARY .")
+    assert result.text == "./a.md:CANARY"
+    (workspace / "twin").mkdir()
+    compared = await call("shell", command="diff -rN . twin")
+    assert "CANARY" in compared.text
+    assert "env" not in compared.text
+    assert "root:" not in compared.text
+
+
+async def test_a_file_for_standard_input_is_opened_without_following_links(call: Call, workspace: Path) -> None:
+    (workspace / "real").write_text("text\n")
+    (workspace / "link").symlink_to("real")
+    assert (await call("shell", command="cat < link")).text == "text"
+    (workspace / "out").symlink_to("/etc/passwd")
+    refused = await call("shell", command="cat < out")
+    assert "lies outside" in refused.text
+
+
+async def test_no_program_obeys_a_file_of_the_workspace(call: Call, workspace: Path) -> None:
+    if find_program("jq") is None:
+        pytest.skip("needs jq: apt install jq")
+    (workspace / ".jq").write_text('def length: "trojan";')
+    assert (await call("shell", command="jq -n '[1, 2] | length'")).text == "2"
+
+
+def test_a_program_sees_only_what_was_built_for_it(tmp_path: Path) -> None:
+    seen = environment(str(tmp_path), "Europe/Berlin")
+    assert seen.keys() == {"PATH", "HOME", "LANG", "TERM", "PAGER", "TZ"}
+    assert seen["HOME"] == str(tmp_path)
+    assert seen["TZ"] == "Europe/Berlin"
+    assert "TZ" not in environment(tmp_path)
+
+
+async def test_programs_live_in_the_zone_of_the_daemon(call: Call) -> None:
+    assert (await call("shell", command="date +%Z")).ok
+
+
+def test_programs_come_from_the_folders_of_the_system_alone(tmp_path: Path) -> None:
+    program = tmp_path / "sort"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert str(find_program("sort")).endswith("/bin/sort")
+    assert find_program(str(program)) is None or program.stat().st_uid == 0
+    assert find_program("no-such-program") is None
+    assert find_program("/usr/bin/no-such-program") is None

@@ -1,0 +1,101 @@
+"""web_search: Tavily and SearXNG on a real socket, their refusals and their rubbish."""
+
+import json
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.routing import Route
+
+from daemon.models import FunctionCall
+from daemon.tools.builtin import web_search
+from daemon.tools.executor import ToolExecutor
+from daemon.tools.registry import FunctionRegistry
+
+HITS = [
+    {"title": f"Page {n}", "url": f"https://example.org/{n}", "content": "word " * 400, "published_date": "2026-11-20"}
+    for n in range(5)
+]
+
+
+class Engine:
+    """Both search engines in one, as they answer by their documentation."""
+
+    def __init__(self):
+        self.asked, self.answer = [], None
+
+    async def tavily(self, request):
+        if request.headers.get("authorization") != "Bearer tvly-secret":
+            return JSONResponse({"detail": {"error": "Unauthorized"}}, 401)
+        body = await request.json()
+        if not {"query"} <= set(body) <= {"query", "max_results"}:
+            return JSONResponse({"detail": "unknown field"}, 422)
+        self.asked.append(body)
+        return self.answer or JSONResponse({"query": body["query"], "results": HITS[: body["max_results"]]})
+
+    async def searxng(self, request):
+        if request.query_params.get("format") != "json":
+            return PlainTextResponse("<html>", 200)
+        self.asked.append(dict(request.query_params))
+        return self.answer or JSONResponse({"results": HITS})
+
+
+@pytest.fixture
+async def engine():
+    import asyncio
+    import socket
+
+    made = Engine()
+    routes = [Route("/search", made.tavily, methods=["POST"]), Route("/search", made.searxng, methods=["GET"])]
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_config=None, lifespan="off"))
+    serving = asyncio.create_task(server.serve([listener]))
+    made.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    yield made
+    server.should_exit = True
+    await serving
+
+
+async def search(kind, url, key=None, **arguments):
+    registry = FunctionRegistry()
+    web_search.register(registry, kind, base_url=url, key=key)
+    return await ToolExecutor(registry).run(FunctionCall(name="web_search", arguments={"query": "agentd", **arguments}))
+
+
+@pytest.mark.parametrize("kind", ["tavily", "searxng"])
+async def test_hits_come_with_title_address_date_and_a_short_excerpt(engine, kind):
+    result = await search(kind, engine.url, "tvly-secret", limit=3)
+    assert result.ok and len(result.value) == 3
+    assert result.value[0]["url"] == "https://example.org/0"
+    assert result.value[0]["date"] == "2026-11-20"
+    assert len(result.value[0]["excerpt"]) == web_search.EXCERPT
+
+
+async def test_a_refused_key_is_told_without_it(engine):
+    result = await search("tavily", engine.url, "tvly-wrong")
+    assert not result.ok and "the key is refused" in result.text
+    assert "tvly-wrong" not in result.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "told", "transient"),
+    [
+        (JSONResponse({}, 403), "add json to search.formats", False),
+        (JSONResponse({}, 429), "answered 429", True),
+        (PlainTextResponse("<html>"), "no list of hits", False),
+        (JSONResponse({"results": [{"title": "no address"}]}), "no list of hits", False),
+        (JSONResponse({"results": []}), "nothing was found", False),
+    ],
+)
+async def test_what_an_engine_cannot_do_is_one_clear_line(engine, answer, told, transient):
+    engine.answer = answer
+    result = await search("searxng", engine.url)
+    assert told in result.text and result.transient is transient
+
+
+async def test_an_engine_that_is_not_there_may_be_asked_again(engine):
+    result = await search("searxng", "http://127.0.0.1:9")
+    assert not result.ok and result.transient and "cannot be reached" in result.text
+    assert json.dumps(engine.asked) == "[]"

@@ -1,0 +1,87 @@
+"""A docstring, taken apart for a model."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.tools.docstrings import parse
+
+GOOGLE = """Read a file,
+    line by line.
+
+    Long lines are cut.
+
+    Args:
+        path (str): Where it is,
+            seen from the workspace.
+        limit: How many lines: at most.
+        *rest: More paths.
+
+    Returns:
+        path: not an argument
+    """
+SPHINX = """Read a file,
+    line by line.
+
+    Long lines are cut.
+
+    :param str path: Where it is,
+        seen from the workspace.
+    :param limit: How many lines: at most.
+    :type limit: int
+    :param rest: More paths.
+    :returns: the lines
+    :raises OSError: never
+    """
+
+
+NUMPY = """Read a file,
+    line by line.
+
+    Long lines are cut.
+
+    Parameters
+    ----------
+    path : str
+        Where it is,
+        seen from the workspace.
+    limit : int, optional
+        How many lines: at most.
+    *rest
+        More paths.
+
+    Returns
+    -------
+    path
+        not an argument
+    """
+
+
+@pytest.mark.parametrize("docstring", [GOOGLE, SPHINX, NUMPY], ids=["google", "sphinx", "numpy"])
+def test_each_style_say_what_the_function_does_and_what_each_argument_means(docstring: str) -> None:
+    description, arguments = parse(docstring)
+    assert description == "Read a file, line by line.\n\nLong lines are cut."
+    assert arguments == {
+        "path": "Where it is, seen from the workspace.",
+        "limit": "How many lines: at most.",
+        "rest": "More paths.",
+    }
+
+
+def test_lists_keep_their_lines() -> None:
+    assert parse("Do this:\n\n- one\n- two").description == "Do this:\n\n- one\n- two"
+
+
+def test_prose_after_the_arguments_is_prose_again() -> None:
+    description, arguments = parse("Do it.\n\nArgs:\n    x: a number\n\nNever twice.")
+    assert (description, arguments) == ("Do it.\n\nNever twice.", {"x": "a number"})
+
+
+def test_arguments_that_share_a_line_share_its_words() -> None:
+    text = "Add.\n\nParameters\n----------\nx, y : int\n    A number.\n\nNotes\n-----\nFast.\n"
+    assert parse(text) == ("Add.", {"x": "A number.", "y": "A number."})
+
+
+@pytest.mark.parametrize("nothing", [None, "", "   \n  "])
+def test_no_docstring_says_nothing(nothing: str | None) -> None:
+    assert parse(nothing) == ("", {})

@@ -1,0 +1,285 @@
+"""What was reported once is not reported again, whatever a model says; what died before it was reported is."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.models import FunctionCall, Reply, Sighting, Status, Step, StepKind, ToolContext, digest_of, new_id
+from daemon.store.database import Database
+from daemon.store.journal import Claim, Journal
+from daemon.store.seen_items import Sightings
+from daemon.tools.builtin import report_items
+from daemon.tools.executor import ToolExecutor
+from daemon.tools.registry import FunctionRegistry
+from daemon.tools.reported_items import judged, key_of, normal_url, reported
+from tests.blank import blank
+
+SETTINGS = settings(deadline=None, derandomize=True, max_examples=300)
+NOW = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
+
+WORDS = st.text("abzAZ09-._~%/?&=#:@[]\\ é中\t\n", max_size=30)
+URLS = st.builds(
+    "{}://{}{}{}{}".format,
+    st.sampled_from(["http", "https", "HTTP", "Https", "ftp", "javascript"]),
+    st.sampled_from(
+        ["a.example", "A.EXAMPLE.", "u:P@a.example", "[::1]", "münchen.example", "", "a.example:80", "a:x"]
+    ),
+    st.sampled_from(["", ":80", ":443", ":8080", ":", ":x"]),
+    WORDS.map(lambda text: text and f"/{text}"),
+    WORDS.map(lambda text: text and f"?utm_source=x&{text}"),
+)
+
+
+@SETTINGS
+@given(URLS | st.text(max_size=40))
+def test_an_address_has_one_normal_form_and_any_text_has_one(text):
+    normal = normal_url(text)
+    assert normal_url(normal) == normal
+    assert key_of({"url": text}, "url") == key_of({"url": key_of({"url": text}, "url")}, "url")
+    assert len(digest_of(key_of({"title": text}, "title"))) == 32
+
+
+@SETTINGS
+@given(
+    st.lists(st.sampled_from(["a=1", "b=2", "q=%C3%A9", "id=7", "ref=x"]), max_size=4),
+    st.lists(st.sampled_from(["utm_source=n", "UTM_Medium=m", "fbclid=1", "gclid=2", "mc_eid=3"]), max_size=3),
+    st.randoms(use_true_random=False),
+)
+def test_parameters_that_say_where_one_came_from_make_no_other_thing_and_all_others_do(real, tracking, chance):
+    mixed = list(real)
+    for each in tracking:
+        mixed.insert(chance.randint(0, len(mixed)), each)
+    plain = "https://news.example/story" + ("?" + "&".join(real) if real else "")
+    assert normal_url("https://News.Example/story?" + "&".join(mixed)) == plain
+    assert normal_url(f"{plain}{'&' if real else '?'}page=2") != plain
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("HTTPS://News.Example/a", "https://news.example/a"),
+        ("https://news.example:443/a", "https://news.example/a"),
+        ("http://news.example:80", "http://news.example/"),
+        ("https://news.example/a#comments", "https://news.example/a"),
+        ("https://news.example/%7euser/%c3%a9", "https://news.example/~user/%C3%A9"),
+        ("https://news.example/a/./b/../c", "https://news.example/a/c"),
+        ("https://news.example./a?utm_source=x", "https://news.example/a"),
+        ("  https://news.example/a\n", "https://news.example/a"),
+    ],
+)
+def test_these_are_one_address(one, other):
+    assert key_of({"url": one}, "url") == key_of({"url": other}, "url")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("http://news.example/a", "https://news.example/a"),
+        ("https://news.example/a", "https://news.example/a/"),
+        ("https://news.example/a", "https://news.example/A"),
+        ("https://news.example/?a=1&b=2", "https://news.example/?b=2&a=1"),
+        ("https://news.example/?utmost=1", "https://news.example/"),
+        ("https://app.example/#/a", "https://app.example/#/b"),
+        ("https://news.example/a%2Fb", "https://news.example/a/b"),
+        ("urn:isbn:1", "urn:isbn:2"),
+    ],
+)
+def test_these_may_be_two_and_stay_two(one, other):
+    assert key_of({"url": one}, "url") != key_of({"url": other}, "url")
+
+
+# --- the tool and the report ---
+
+
+@pytest.fixture
+async def journal(tmp_path):
+    database = await Database.open(blank(tmp_path / "agentd.db"))
+    yield Journal(database, clock=lambda: NOW)
+    await database.close()
+
+
+async def begun(journal, name="news"):
+    claim = Claim(routine=name, definition="{}", trigger="manual", slot=NOW, goal="g", event=new_id())
+    (run,) = await journal.open_slots([claim])
+    return await journal.take(run.id, owner="test")
+
+
+def items(*names):
+    return [{"title": name.upper(), "url": f"https://x.example/{name}"} for name in names]
+
+
+async def call(journal, run, key, found, by="url"):
+    """Make one call, as the hands of a run do."""
+    registry = FunctionRegistry()
+    report_items.register(registry, journal)
+    asked = FunctionCall(name="report_items", arguments={"items": found})
+    body = {"tool": "report_items", "arguments": asked.arguments}
+    await journal.append(run, Step(kind=StepKind.CALL, iteration=1, call_id=key, body=body))
+    context = ToolContext(run=run.id, routine=run.routine, workspace=None, call=key, dedupe=by)
+    result = await ToolExecutor(registry).run(asked, context)
+    done = {"tool": "report_items", "ok": result.ok, "text": result.text}
+    await journal.append(run, Step(kind=StepKind.RESULT, iteration=1, call_id=key, body=done))
+    return result
+
+
+async def ended(journal, run):
+    """End a run well, as runs/run.py does."""
+    haul = reported(await journal.steps(run.id), "url")
+    reply = judged(Reply(content="whatever", status=Status.SUCCEEDED), haul)
+    found = Sightings(items=haul.sightings, keep=timedelta(days=365))
+    done = run.to(Status.SUCCEEDED, report=reply.content, silent=reply.silent, detail=reply.detail, ended=NOW)
+    return await journal.end(done, [("log", {})], found=found)
+
+
+async def test_the_report_is_made_of_what_is_new_and_nothing_new_is_silence(journal):
+    first = await begun(journal)
+    told = await call(journal, first, "1.0", items("a", "b"))
+    assert json.loads(told.text) == {"items": 2, "new": 2, "seen": 0, "new_at": [0, 1]}
+    done = await ended(journal, first)
+    assert done.report == "2 new\n\n- **A**\n  https://x.example/a\n- **B**\n  https://x.example/b"
+    second = await begun(journal)
+    told = await call(journal, second, "1.0", items("a", "c", "b"))
+    assert json.loads(told.text) == {"items": 3, "new": 1, "seen": 2, "new_at": [1]}
+    done = await ended(journal, second)
+    assert done.report == "1 new, 2 seen before\n\n- **C**\n  https://x.example/c"
+    third = await begun(journal)
+    await call(journal, third, "1.0", items("a", "b"))
+    done = await ended(journal, third)
+    assert (done.silent, done.report, done.detail) == (True, "", "nothing new: 2 items, all seen before")
+    (delivery,) = await journal.deliveries(run=third.id)
+    assert delivery.status == "suppressed"
+
+
+async def test_a_run_that_dies_before_its_end_has_reported_nothing(journal):
+    dead = await begun(journal)
+    await call(journal, dead, "1.0", items("a"))
+    failed = await begun(journal)
+    await call(journal, failed, "1.0", items("a"))
+    await journal.end(failed.to(Status.FAILED, ended=NOW))
+    again = await begun(journal)
+    told = await call(journal, again, "1.0", items("a"))
+    assert json.loads(told.text)["new"] == 1
+
+
+async def test_what_one_run_reports_twice_is_one_item(journal):
+    run = await begun(journal)
+    await call(journal, run, "1.0", items("a", "b"))
+    told = await call(journal, run, "2.0", [*items("b", "c"), {"title": "C?", "url": "https://X.example/c#top"}])
+    assert json.loads(told.text) == {"items": 3, "new": 1, "seen": 2, "new_at": [1]}
+    haul = reported(await journal.steps(run.id), "url")
+    assert [item["title"] for item in haul.new] == ["A", "B", "C"] and not haul.seen
+
+
+async def test_routines_do_not_share_what_they_have_seen(journal):
+    one = await begun(journal, "one")
+    await call(journal, one, "1.0", items("a"))
+    await ended(journal, one)
+    other = await begun(journal, "other")
+    assert json.loads((await call(journal, other, "1.0", items("a"))).text)["new"] == 1
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ([{"title": "x"}], "item 1 has no url, by which items are told apart here"),
+        ([*items("a"), {"title": "x", "url": " "}, {"title": "y"}], "items 2, 3 have no url"),
+        ([{"url": "https://x.example"}], "title"),
+        ("a, b", "items"),
+    ],
+)
+async def test_items_that_cannot_be_told_apart_are_refused_all_together(journal, found, said):
+    run = await begun(journal)
+    told = await call(journal, run, "1.0", found)
+    assert not told.ok and said in told.text
+    assert reported(await journal.steps(run.id), "url") is None
+
+
+async def test_without_dedupe_in_the_routine_there_is_nothing_to_report_to(journal):
+    told = await call(journal, await begun(journal), "1.0", items("a"), by="")
+    assert not told.ok and "[dedupe]" in told.text
+
+
+def test_a_report_that_went_past_the_tool_is_a_failure_that_shows_it():
+    reply = Reply(content="All the news", status=Status.SUCCEEDED)
+    told = judged(reply, None)
+    assert (told.status, told.content) == (Status.FAILED, "All the news") and "report_items" in told.detail
+    silent = replace(reply, content="", silent=True, detail="the feed is empty")
+    assert judged(silent, None) == silent
+    failed = replace(reply, status=Status.FAILED, detail="no network")
+    assert judged(failed, None) == failed
+
+
+# --- the seen-set ---
+
+
+async def test_what_no_run_has_found_for_long_is_forgotten_and_what_is_still_listed_is_kept(tmp_path):
+    moments = [NOW]
+    database = await Database.open(blank(tmp_path / "agentd.db"))
+    journal = Journal(database, clock=lambda: moments[0])
+    for day, names in ((0, "ab"), (80, "a"), (120, "c")):
+        moments[0] = NOW + timedelta(days=day)
+        run = await begun(journal)
+        seen = [Sighting(digest=digest_of(name), key=name, title=name) for name in names]
+        found = Sightings(items=seen, keep=timedelta(days=90))
+        await journal.end(run.to(Status.SUCCEEDED, ended=moments[0]), found=found)
+    kept, count = await journal.seen_items("news")
+    assert ([(each.key, each.times) for each in kept], count) == ([("c", 1), ("a", 2)], 2)
+    assert await journal.known_items("news", [digest_of(name) for name in "abc"]) == {digest_of("a"), digest_of("c")}
+    assert await journal.forget_items("news", "a") == 1
+    assert await journal.forget_items("news") == 1
+    await database.close()
+
+
+async def test_a_forgotten_run_leaves_no_words_but_its_items_are_not_new_again(journal):
+    run = await begun(journal)
+    await call(journal, run, "1.0", items("secret-plan"))
+    await ended(journal, run)
+    from daemon.memory.erasure import journal_rows
+
+    await journal._db.write(lambda connection: journal_rows.bury(connection, run.id, NOW))
+    ((kept,), _) = await journal.seen_items("news")
+    assert (kept.key, kept.title) == ("", "")
+    again = await begun(journal)
+    assert json.loads((await call(journal, again, "1.0", items("secret-plan"))).text)["new"] == 0
+
+
+async def test_the_whole_of_it_with_a_daemon_and_its_agent(home):
+    def replies(*turns):
+        return ",\n".join(
+            f'{{ tool_calls = [{{ name = "report_items", arguments = {{ items = [{inner}] }} }},'
+            ' { name = "finish", arguments = {} }] }'
+            for inner in turns
+        )
+
+    a, b = ('{ title = "A", url = "https://x.example/a" }', '{ title = "B", url = "https://x.example/b?utm_source=q" }')
+    scripted = replies(a, f"{a}, {b}", f"{b}, {a}", a)
+    home.write("config.toml", f'[providers.says]\nkind = "scripted"\nreplies = [{scripted}, "Here is all the news."]\n')
+    home.routine(
+        "news",
+        '[run]\nmode = "agent"\nprovider = "says"\nprompt = "The news."\n'
+        '[dedupe]\nkey = "url"\n[[deliver]]\nto = "log"\n',
+    )
+    await home.start()
+    first, second, third = [(await home.agentctl("run", "news")) for _ in range(3)]
+    assert (first.code, first.out) == (0, "1 new\n\n- **A**\n  https://x.example/a\n")
+    assert (second.code, second.out) == (
+        0,
+        "1 new, 1 seen before\n\n- **B**\n  https://x.example/b?utm_source=q\n",
+    )
+    assert (third.code, third.out) == (0, "") and "nothing new: 2 items, all seen before" in third.err
+    told = await home.agentctl("seen", "news")
+    assert told.code == 0 and "https://x.example/b" in told.out and "utm_source" not in told.out
+    assert (await home.agentctl("seen", "news", "forget", "https://X.example/a#x")).out == (
+        "1 item of news may be reported again\n"
+    )
+    assert (await home.agentctl("seen", "news", "forget", "https://x.example/a")).code == 4
+    assert (await home.agentctl("seen", "news", "forget")).code == 2
+    assert (await home.agentctl("run", "news")).out == "1 new\n\n- **A**\n  https://x.example/a\n"
+    past = await home.agentctl("run", "news", "--json")
+    assert (past.code, past.json["status"]) == (1, "failed") and "report_items" in past.json["detail"]
+    assert (await home.agentctl("seen", "news", "forget", "--all")).out == "2 items of news may be reported again\n"
+    assert (await home.agentctl("seen", "news")).out == "news has reported no items yet.\n"

@@ -1,0 +1,145 @@
+"""Each call has a thread to itself; one that came back is kept for the next, one that hangs is in nobody's way."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import subprocess
+import sys
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.tools.threads import Threads
+
+ROOT = Path(__file__).parents[2]
+
+
+async def kept(threads: Threads) -> threading.Thread:
+    """Call until a thread serves a second time: it lies down just after its answer."""
+    known: set[threading.Thread] = set()
+    while (served := await threads.run("tool a", threading.current_thread)) not in known:
+        known.add(served)
+    return served
+
+
+async def test_a_thread_that_came_back_is_there_for_the_next_call_and_bears_its_name() -> None:
+    threads = Threads()
+    thread = await kept(threads)
+    assert thread.daemon
+    assert thread is not threading.main_thread()
+    assert await threads.run("tool b", lambda: threading.current_thread().name) == "tool b"
+
+
+async def test_calls_side_by_side_have_a_thread_each() -> None:
+    threads, both = Threads(), threading.Barrier(2)
+    await asyncio.gather(*(threads.run("tool", lambda: both.wait(120)) for _ in range(2)))
+
+
+async def test_a_call_that_hangs_keeps_its_thread_and_nobody_else_waits_for_it() -> None:
+    threads, release = Threads(), threading.Event()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await threads.run("tool hangs", lambda: release.wait(60))
+    for _ in range(20):
+        assert await threads.run("tool", lambda: threading.current_thread().name) == "tool"
+    release.set()
+
+
+async def closed(coroutine: Coroutine[Any, Any, Any]) -> None:
+    async with asyncio.timeout(60):
+        while inspect.getcoroutinestate(coroutine) != inspect.CORO_CLOSED:
+            await asyncio.sleep(0.001)
+
+
+async def test_a_coroutine_that_comes_back_when_nobody_waits_any_more_is_closed() -> None:
+    coroutine, release = asyncio.sleep(0), threading.Event()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await Threads().run("tool", lambda: (release.wait(30), coroutine)[1])
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
+    release.set()
+    await closed(coroutine)
+
+
+async def test_a_coroutine_that_comes_back_in_the_moment_of_a_cancellation_is_closed() -> None:
+    coroutine, begun, release = asyncio.sleep(0), asyncio.Event(), threading.Event()
+    loop, served = asyncio.get_running_loop(), []
+
+    def make() -> Coroutine[Any, Any, Any]:
+        served.append(threading.current_thread())
+        loop.call_soon_threadsafe(begun.set)
+        release.wait(30)
+        return coroutine
+
+    task = asyncio.create_task(Threads(patience=0.0).run("tool", make))
+    await begun.wait()
+    release.set()
+    served[0].join(120)  # the loop stands still: it has the answer, and has not yet looked at it
+    loop.call_soon(task.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await closed(coroutine)
+
+
+def test_a_coroutine_that_comes_back_when_the_loop_has_gone_is_closed() -> None:
+    coroutine, begun, release, served = asyncio.sleep(0), threading.Event(), threading.Event(), []
+
+    def make() -> Coroutine[Any, Any, Any]:
+        served.append(threading.current_thread())
+        begun.set()
+        release.wait(30)
+        return coroutine
+
+    async def leave() -> None:
+        call = asyncio.ensure_future(Threads(patience=0.0).run("tool", make))
+        await asyncio.to_thread(begun.wait, 30)
+        call.cancel()
+
+    asyncio.run(leave())
+    release.set()
+    served[0].join(120)
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+
+
+async def test_what_a_function_raises_is_raised_where_it_is_awaited_and_the_thread_goes_on() -> None:
+    threads = Threads()
+    with pytest.raises(KeyError):
+        await threads.run("tool", lambda: {}["nothing"])
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await threads.run("tool", lambda: next(iter(())))
+    with pytest.raises(RuntimeError, match="tried to end the process"):
+        await threads.run("tool", sys.exit)
+    assert await threads.run("tool", lambda: 1) == 1
+
+
+async def test_a_thread_that_nobody_calls_ends() -> None:
+    thread = await kept(Threads(patience=0.05))
+    await asyncio.to_thread(thread.join, 30)
+    assert not thread.is_alive()
+
+
+async def test_calls_go_on_while_threads_come_to_their_end() -> None:
+    threads = Threads(patience=0.0)
+    assert [await threads.run("tool", lambda number=number: number) for number in range(200)] == list(range(200))
+
+
+def test_neither_a_call_that_hangs_nor_a_thread_that_waits_holds_up_the_end_of_the_process() -> None:
+    code = """
+import asyncio, threading
+from daemon.tools.threads import Threads
+
+async def main():
+    threads = Threads()
+    await threads.run("tool", int)
+    begun = threading.Event()
+    hangs = asyncio.ensure_future(threads.run("tool", lambda: (begun.set(), threading.Event().wait())))
+    await asyncio.to_thread(begun.wait)
+    hangs.cancel()
+
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)
