@@ -133,7 +133,7 @@ def test_one_file_knows_uvicorn_and_h11() -> None:
         for name in ([each.module or ""] if isinstance(each, ast.ImportFrom) else [alias.name for alias in each.names])
         if name.partition(".")[0] in ("uvicorn", "h11")
     }
-    assert users == {"control/embedded_uvicorn.py"}
+    assert users == {"api/embedded_uvicorn.py"}
 
 
 async def _nothing(scope: object, receive: object, send: object) -> None:
