@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from daemon.memory.erasure.erasure import Forgetting
     from daemon.memory.memory import Memory
     from daemon.models import Json, Run
-    from daemon.providers.budget import Purse
+    from daemon.providers.budget import BudgetLedger
     from daemon.runs.approvals.approvals import Approvals
     from daemon.runs.context import Preview
     from daemon.runs.events import Events
@@ -130,5 +130,5 @@ class Surface:
     approvals: Approvals | None = None
     talk: Talk | None = None
     memory: Memory | None = None
-    purse: Purse | None = None
+    purse: BudgetLedger | None = None
     forgetting: Forgetting | None = None

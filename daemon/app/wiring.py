@@ -43,7 +43,7 @@ from daemon.memory.erasure.erasure import Forgetting
 from daemon.memory.memory import Memory
 from daemon.models import Json, Run, Status, new_id
 from daemon.policy.policy import Policy
-from daemon.providers.budget import Purse, priced
+from daemon.providers.budget import BudgetLedger, priced
 from daemon.providers.pool import Providers
 from daemon.runs.approvals.approvals import Approvals
 from daemon.runs.approvals.remembered import Remembered
@@ -132,7 +132,7 @@ class App:
     events: Events
     policy: Policy
     providers: Providers
-    purse: Purse
+    purse: BudgetLedger
     registry: FunctionRegistry
     own_tools: FunctionRegistry
     servers: Servers
@@ -243,8 +243,8 @@ class App:
         url = _store_url(place)
         return await open_database(place.state / "agentd.db", url, wait=wait, when_away=when_away)
 
-    def _purse(self) -> Purse:
-        return Purse(
+    def _purse(self) -> BudgetLedger:
+        return BudgetLedger(
             self.journal,
             clock=self.clock,
             zone=lambda: self.zone,

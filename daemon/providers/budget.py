@@ -131,7 +131,7 @@ class Held:
 _Period = tuple[int, ...]  # (year, month) or (year, month, day)
 
 
-class Purse:
+class BudgetLedger:
     """What may be spent, and what was."""
 
     def __init__(

@@ -56,7 +56,7 @@ from daemon.models import (
 from daemon.policy.policy import Policy
 from daemon.policy.restrictions import BY_NAME
 from daemon.providers import LLMProvider
-from daemon.providers.budget import Account, Purse
+from daemon.providers.budget import Account, BudgetLedger
 from daemon.providers.metered import Meter
 from daemon.providers.pool import Providers
 from daemon.runs.approvals.approvals import Approvals
@@ -109,7 +109,7 @@ class Rooms(Protocol):
     owner: str
     policy: Policy
     providers: Providers
-    purse: Purse
+    purse: BudgetLedger
     registry: FunctionRegistry
     targets: Targets
     outbox: Outbox

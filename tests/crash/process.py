@@ -23,7 +23,7 @@ from daemon.errors import NotFound, Refused, StoreFull
 from daemon.memory.memory import Memory
 from daemon.models import Json, Run, Status
 from daemon.policy.policy import Policy
-from daemon.providers.budget import Purse
+from daemon.providers.budget import BudgetLedger
 from daemon.runs.approvals.approvals import Approvals
 from daemon.runs.approvals.remembered import Remembered
 from daemon.runs.approvals.request import CallDescriber
@@ -154,7 +154,7 @@ class Process:
         names = VENDORS if world.script.spare else VENDORS[:1]
         self.providers = SimpleNamespace(chain=lambda routine: [Oracle(world, self.people, name) for name in names])
         self.outages = SimpleNamespace(failed=lambda provider, reason: None)
-        self.purse = Purse(self.journal, clock=self.clock, zone=lambda: self.zone, config=lambda: self.config)
+        self.purse = BudgetLedger(self.journal, clock=self.clock, zone=lambda: self.zone, config=lambda: self.config)
         settings.seats[seat] = self
         self.registry = settings.tools_at(seat)
         self.servers = Servers({}, self.registry, secret=lambda name: None)

@@ -24,7 +24,7 @@ from daemon.store.leases import Worker
 
 if TYPE_CHECKING:
     from daemon.agent.conversations.conversations import Talk
-    from daemon.providers.budget import Purse
+    from daemon.providers.budget import BudgetLedger
     from daemon.runs.events import Events
     from daemon.scheduler.cluster.executor import FleetExecutor
     from daemon.store.database import Database
@@ -43,7 +43,7 @@ class Rooms(Protocol):
     journal: Journal
     events: Events
     executor: FleetExecutor
-    purse: Purse
+    purse: BudgetLedger
     talk: Talk
     owner: str
     boot: datetime

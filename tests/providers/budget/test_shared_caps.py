@@ -16,7 +16,7 @@ from daemon.definitions.config.loading import load_config
 from daemon.definitions.routines.routine import Budget
 from daemon.errors import OverBudget
 from daemon.models import LLMMessage, LLMResponse, Run, Usage
-from daemon.providers.budget import Account, Purse
+from daemon.providers.budget import Account, BudgetLedger
 from daemon.providers.metered import Meter
 from daemon.providers.scripted import ScriptedProvider
 from daemon.scheduler.cluster.listener import Ear
@@ -76,7 +76,9 @@ class Process:
     def __init__(self, journal: Watched, config: Config, clock: Moments, go: asyncio.Event, look: float) -> None:
         self.ledger = Ledger(journal._db, clock)
         self.ledger.journal = self.journal = journal
-        self.purse = Purse(journal, clock=Clock(clock), zone=lambda: UTC, config=lambda: config, shared=True, look=look)  # type: ignore[arg-type, return-value]
+        self.purse = BudgetLedger(
+            journal, clock=Clock(clock), zone=lambda: UTC, config=lambda: config, shared=True, look=look
+        )  # type: ignore[arg-type, return-value]
         self.model = Slow(go)
         self.listens = asyncio.Event()
 
