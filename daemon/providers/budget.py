@@ -55,19 +55,19 @@ class Tally:
 
 
 @dataclass(kw_only=True)  # no slots: it is found by the run for as long as somebody holds it
-class Account:
+class RunBudget:
     """For whom calls are made, a run of a routine, and what it may spend; a part of a run spends from the whole too."""
 
     run: str
     routine: str
     budget: Budget
-    parent: Account | None = None
+    parent: RunBudget | None = None
     tally: Tally | None = None
     """None until a cap asks what the run has spent."""
 
-    def chain(self) -> Iterator[Account]:
+    def chain(self) -> Iterator[RunBudget]:
         """Yield this account and those that it also spends from."""
-        account: Account | None = self
+        account: RunBudget | None = self
         while account:
             yield account
             account = account.parent
@@ -166,12 +166,12 @@ class BudgetLedger:
     def _budget(self) -> BudgetConfig:
         return self._config().budget
 
-    def capped(self, account: Account, *, by_tokens: bool = False) -> bool:
+    def capped(self, account: RunBudget, *, by_tokens: bool = False) -> bool:
         """Tell whether any limit of a day, a month or in dollars holds; `by_tokens`: or one of a run's tokens."""
         whole = self._budget
         if whole.day is not None or whole.month is not None or whole.day_tokens or whole.month_tokens:
             return True
-        each: Account | None = account
+        each: RunBudget | None = account
         while each:  # not through `chain`: this is asked before every call
             budget, each = each.budget, each.parent
             if budget.usd is not None or budget.day is not None or budget.month is not None:
@@ -180,7 +180,7 @@ class BudgetLedger:
                 return True
         return False
 
-    async def hold(self, account: Account, rates: Rates | None, *, size: int, wanted: int | None) -> Held:
+    async def hold(self, account: RunBudget, rates: Rates | None, *, size: int, wanted: int | None) -> Held:
         """Set aside what a call may come to, whose input has `size` tokens and whose answer at most `wanted`.
 
         Raises OverBudget if a cap does not cover it. An answer is made shorter rather than refused, down to LEAST; and
@@ -221,7 +221,7 @@ class BudgetLedger:
             self._settled = asyncio.Event()
         return self._settled
 
-    def settle(self, held: Held | None, account: Account, at: datetime, *, cost: int, tokens: int) -> None:
+    def settle(self, held: Held | None, account: RunBudget, at: datetime, *, cost: int, tokens: int) -> None:
         """Count what a call came to in place of what was set aside for it."""
         for tally in held.tallies if held else self._kept_up(account, at):
             tally.cost += cost
@@ -238,7 +238,7 @@ class BudgetLedger:
             self._settled.set()
             self._settled = None
 
-    def _kept_up(self, account: Account, at: datetime) -> list[Tally]:
+    def _kept_up(self, account: RunBudget, at: datetime) -> list[Tally]:
         """Return the sums that a call without a cap belongs to as well: a cap may come with the next reload."""
         kept = [each.tally for each in account.chain() if each.tally]
         if self._tallies:
@@ -250,7 +250,7 @@ class BudgetLedger:
 
     async def exhausted(self, routine: Routine, rates: Callable[[], Awaitable[Rates | None]]) -> str | None:
         """Return the cap that leaves no room for a run of this routine; None if there is room."""
-        account = Account(run="", routine=routine.name, budget=routine.run.budget)
+        account = RunBudget(run="", routine=routine.name, budget=routine.run.budget)
         if not self.capped(account):
             return None
         known = await rates()
@@ -262,16 +262,16 @@ class BudgetLedger:
     async def standing(self, routines: Iterable[Routine]) -> list[tuple[str | None, Cap]]:
         """Return the caps of days and months as they stand: those of config.toml, then those of routines, by name."""
         none = Budget()
-        whole = await self._caps_of_periods(Account(run="", routine="", budget=none))
+        whole = await self._caps_of_periods(RunBudget(run="", routine="", budget=none))
         found: list[tuple[str | None, Cap]] = [(None, cap) for cap in whole]
         for routine in routines:
-            own = Account(run="", routine=routine.name, budget=routine.run.budget)
+            own = RunBudget(run="", routine=routine.name, budget=routine.run.budget)
             if own.budget.day is not None or own.budget.month is not None:
                 caps = await self._caps_of_periods(own)
                 found += [(routine.name, cap) for cap in caps[: len(caps) - len(whole)]]
         return found
 
-    async def caps(self, account: Account) -> list[Cap]:
+    async def caps(self, account: RunBudget) -> list[Cap]:
         """Return every cap that holds for a call of this account."""
         found = await self._caps_of_periods(account)
         for each in account.chain():
@@ -291,7 +291,7 @@ class BudgetLedger:
                 )
         return found
 
-    async def _caps_of_periods(self, account: Account) -> list[Cap]:
+    async def _caps_of_periods(self, account: RunBudget) -> list[Cap]:
         local = self.clock.now().astimezone(self._zone())
         day: _Period = (local.year, local.month, local.day)
         found = []

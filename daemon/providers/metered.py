@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from daemon.errors import ProviderError, StoreFull
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers import LLMProvider, Standing
-from daemon.providers.budget import MOST, Account, BudgetLedger, Held
+from daemon.providers.budget import MOST, BudgetLedger, Held, RunBudget
 from daemon.providers.pricing import Rates
 from daemon.store.spending import Called, Spent
 from daemon.tokens import estimate
@@ -41,7 +41,7 @@ class Meter(Standing):
     Raises OverBudget, which is no ProviderError: asking again, or asking somebody else, is not what a cap is for.
     """
 
-    def __init__(self, inner: LLMProvider, *, purse: BudgetLedger, account: Account) -> None:
+    def __init__(self, inner: LLMProvider, *, purse: BudgetLedger, account: RunBudget) -> None:
         super().__init__(inner)
         self._purse, self._prices, self._account = purse, purse.prices, account
         self._counted = (0, 0)

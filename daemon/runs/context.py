@@ -56,7 +56,7 @@ from daemon.models import (
 from daemon.policy.policy import Policy
 from daemon.policy.restrictions import BY_NAME
 from daemon.providers import LLMProvider
-from daemon.providers.budget import Account, BudgetLedger
+from daemon.providers.budget import BudgetLedger, RunBudget
 from daemon.providers.metered import Meter
 from daemon.providers.pool import Providers
 from daemon.runs.approvals.approvals import Approvals
@@ -154,7 +154,7 @@ class RunHost:
         self._held_back = HeldBack(rooms.registry, lambda: rooms.policy)
         self._policy = _PolicyInForce(rooms)
         self._begun: dict[str, Routine] = {}
-        self._accounts = WeakValueDictionary[str, Account]()
+        self._accounts = WeakValueDictionary[str, RunBudget]()
         """Of the runs under way."""
         self.backoff = Limits().backoff
         """Seconds before a model is asked a second time; tests have less patience."""
@@ -355,7 +355,7 @@ class RunHost:
         if account is None:
             # what a sub-agent spends, its parent spends
             parent = self._accounts.get((run.event or "").partition("/")[0]) if run.trigger == SUBAGENT else None
-            account = Account(run=run.id, routine=run.routine, budget=routine.run.budget, parent=parent)
+            account = RunBudget(run=run.id, routine=run.routine, budget=routine.run.budget, parent=parent)
             self._accounts[run.id] = account
         chain: list[LLMProvider] = [
             provider if provider.kind == "offline" else Meter(provider, purse=rooms.purse, account=account)

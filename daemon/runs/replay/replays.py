@@ -11,7 +11,7 @@ from daemon.definitions.routines.routine import Routine
 from daemon.errors import ConfigError, Refused
 from daemon.models import Json, new_id
 from daemon.policy.policy import Policy
-from daemon.providers.budget import Account
+from daemon.providers.budget import RunBudget
 from daemon.providers.metered import Meter
 from daemon.runs.replay.cassette import Cassette, recorded
 from daemon.runs.replay.folder import files_of
@@ -65,7 +65,7 @@ class Replays:
             raise Refused(f"run {cassette.run.id} never came to ask a model")
         routine = Routine.restore(cassette.definition)
         chain = rooms.providers.chain(routine) if model is None else [self._named(model, routine)]
-        account = Account(run=new_id(), routine=routine.name, budget=routine.run.budget)
+        account = RunBudget(run=new_id(), routine=routine.name, budget=routine.run.budget)
         metered: Sequence[LLMProvider] = [
             each if each.kind == "offline" else Meter(each, purse=rooms.purse, account=account) for each in chain
         ]

@@ -16,7 +16,7 @@ from daemon.definitions.config.loading import load_config
 from daemon.definitions.routines.routine import Budget
 from daemon.errors import OverBudget
 from daemon.models import LLMMessage, LLMResponse, Run, Usage
-from daemon.providers.budget import Account, BudgetLedger
+from daemon.providers.budget import BudgetLedger, RunBudget
 from daemon.providers.metered import Meter
 from daemon.providers.scripted import ScriptedProvider
 from daemon.scheduler.cluster.listener import Ear
@@ -90,7 +90,7 @@ class Process:
         await Ear(url, lambda said: self.purse.ring() if "paid" in said else None, self.listens.set).run()
 
     async def ask(self, run: Run) -> LLMResponse:
-        account = Account(run=run.id, routine=run.routine, budget=Budget())
+        account = RunBudget(run=run.id, routine=run.routine, budget=Budget())
         meter = Meter(self.model, purse=self.purse, account=account)
         return await meter.chat([LLMMessage(role="user", content="Say.")], max_tokens=WANTED)
 
