@@ -117,7 +117,7 @@ class Cap:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Held:
+class Reservation:
     """What is set aside for one call."""
 
     cost: int
@@ -180,7 +180,7 @@ class BudgetLedger:
                 return True
         return False
 
-    async def hold(self, account: RunBudget, rates: Rates | None, *, size: int, wanted: int | None) -> Held:
+    async def hold(self, account: RunBudget, rates: Rates | None, *, size: int, wanted: int | None) -> Reservation:
         """Set aside what a call may come to, whose input has `size` tokens and whose answer at most `wanted`.
 
         Raises OverBudget if a cap does not cover it. An answer is made shorter rather than refused, down to LEAST; and
@@ -213,7 +213,7 @@ class BudgetLedger:
             for cap in caps
             if self._shared and cap.since
         )
-        return Held(cost=cost, tokens=size + tokens, max_tokens=tokens, tallies=tallies, limits=limits)
+        return Reservation(cost=cost, tokens=size + tokens, max_tokens=tokens, tallies=tallies, limits=limits)
 
     def _next_end(self) -> asyncio.Event:
         """Return what is set when a call has come to its end, here or, as far as we are told, elsewhere."""
@@ -221,7 +221,7 @@ class BudgetLedger:
             self._settled = asyncio.Event()
         return self._settled
 
-    def settle(self, held: Held | None, account: RunBudget, at: datetime, *, cost: int, tokens: int) -> None:
+    def settle(self, held: Reservation | None, account: RunBudget, at: datetime, *, cost: int, tokens: int) -> None:
         """Count what a call came to in place of what was set aside for it."""
         for tally in held.tallies if held else self._kept_up(account, at):
             tally.cost += cost

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from daemon.errors import ProviderError, StoreFull
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers import LLMProvider, Standing
-from daemon.providers.budget import MOST, BudgetLedger, Held, RunBudget
+from daemon.providers.budget import MOST, BudgetLedger, Reservation, RunBudget
 from daemon.providers.pricing import Rates
 from daemon.store.spending import Called, Spent
 from daemon.tokens import estimate
@@ -29,7 +29,7 @@ class _Call:
     """One call under way."""
 
     at: datetime
-    held: Held | None = None
+    held: Reservation | None = None
     number: int | None = None
     """Of its row, if one was written before."""
     size: int = 0
@@ -107,7 +107,7 @@ class Meter(Standing):
 
     async def _set_aside(
         self, now: datetime, rates: Rates | None, *, size: int, wanted: int | None, written: bool
-    ) -> tuple[Held, int | None]:
+    ) -> tuple[Reservation, int | None]:
         """Set aside what the call may come to; `written`, in a row of the journal, whose number is returned as well."""
         while True:
             held = await self._purse.hold(self._account, rates, size=size, wanted=wanted)
