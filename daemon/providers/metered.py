@@ -35,7 +35,7 @@ class _Call:
     size: int = 0
 
 
-class Meter(Standing):
+class MeteredProvider(Standing):
     """A provider whose calls are paid for: what one may cost is set aside before it, what it did is written down.
 
     Raises OverBudget, which is no ProviderError: asking again, or asking somebody else, is not what a cap is for.

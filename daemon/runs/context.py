@@ -57,7 +57,7 @@ from daemon.policy.policy import Policy
 from daemon.policy.restrictions import BY_NAME
 from daemon.providers import LLMProvider
 from daemon.providers.budget import BudgetLedger, RunBudget
-from daemon.providers.metered import Meter
+from daemon.providers.metered import MeteredProvider
 from daemon.providers.pool import Providers
 from daemon.runs.approvals.approvals import Approvals
 from daemon.runs.approvals.approver import Desk
@@ -358,7 +358,7 @@ class RunHost:
             account = RunBudget(run=run.id, routine=run.routine, budget=routine.run.budget, parent=parent)
             self._accounts[run.id] = account
         chain: list[LLMProvider] = [
-            provider if provider.kind == "offline" else Meter(provider, purse=rooms.purse, account=account)
+            provider if provider.kind == "offline" else MeteredProvider(provider, purse=rooms.purse, account=account)
             for provider in rooms.providers.chain(routine)
         ]
         if rooms.traces is None:

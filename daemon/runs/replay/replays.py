@@ -12,7 +12,7 @@ from daemon.errors import ConfigError, Refused
 from daemon.models import Json, new_id
 from daemon.policy.policy import Policy
 from daemon.providers.budget import RunBudget
-from daemon.providers.metered import Meter
+from daemon.providers.metered import MeteredProvider
 from daemon.runs.replay.cassette import Cassette, recorded
 from daemon.runs.replay.folder import files_of
 from daemon.runs.replay.outcome import Outcome, Wish
@@ -67,7 +67,8 @@ class Replays:
         chain = rooms.providers.chain(routine) if model is None else [self._named(model, routine)]
         account = RunBudget(run=new_id(), routine=routine.name, budget=routine.run.budget)
         metered: Sequence[LLMProvider] = [
-            each if each.kind == "offline" else Meter(each, purse=rooms.purse, account=account) for each in chain
+            each if each.kind == "offline" else MeteredProvider(each, purse=rooms.purse, account=account)
+            for each in chain
         ]
         outcome = await play(cassette, Wish(models=metered, prompt=prompt, by_now=rooms.policy))
         rates = await rooms.purse.prices.soon(chain[0].name, chain[0].model_name)

@@ -17,7 +17,7 @@ from daemon.definitions.routines.routine import Budget
 from daemon.errors import OverBudget
 from daemon.models import LLMMessage, LLMResponse, Run, Usage
 from daemon.providers.budget import BudgetLedger, RunBudget
-from daemon.providers.metered import Meter
+from daemon.providers.metered import MeteredProvider
 from daemon.providers.scripted import ScriptedProvider
 from daemon.scheduler.cluster.listener import Ear
 from daemon.scheduler.cluster.queue import prepare
@@ -91,7 +91,7 @@ class Process:
 
     async def ask(self, run: Run) -> LLMResponse:
         account = RunBudget(run=run.id, routine=run.routine, budget=Budget())
-        meter = Meter(self.model, purse=self.purse, account=account)
+        meter = MeteredProvider(self.model, purse=self.purse, account=account)
         return await meter.chat([LLMMessage(role="user", content="Say.")], max_tokens=WANTED)
 
 
