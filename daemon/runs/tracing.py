@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from daemon.errors import NotFound
 from daemon.models import Json
-from daemon.system.coalescing_queue import Errands
+from daemon.system.coalescing_queue import CoalescingQueue
 from daemon.telemetry.span_exporter import SpanExporter
 from daemon.telemetry.spans import Span, of_run
 
@@ -52,9 +52,9 @@ class Traces:
     ) -> None:
         self._exporter, self._journal, self._config, self._redact = exporter, journal, config, redact
         self.now = now
-        self._ended = Errands("traces", self._tell_of, retry=_RETRY)
+        self._ended = CoalescingQueue("traces", self._tell_of, retry=_RETRY)
         self._waiting: deque[Span] = deque(maxlen=_MOST_WAITING)
-        self._export = Errands("spans", self._export_waiting, retry=_RETRY)
+        self._export = CoalescingQueue("spans", self._export_waiting, retry=_RETRY)
 
     @property
     def content(self) -> bool:

@@ -48,7 +48,7 @@ from daemon.scheduler.slots import next_moment
 from daemon.scheduler.triggers import Occasions
 from daemon.store.journal import Journal, RoutineState
 from daemon.system.clock import Clock, machine_id
-from daemon.system.coalescing_queue import Errands
+from daemon.system.coalescing_queue import CoalescingQueue
 from daemon.system.watch import DirectoryWatcher
 from daemon.tools.builtin.subagent import SUBAGENT
 
@@ -105,7 +105,7 @@ class RoutineEngine:
         self._event_loop = event_loop
         self._scheduler: AsyncIOScheduler | None = None
         self._faults: Mapping[str, ConfigError] = {}
-        self._slots = Errands(
+        self._slots = CoalescingQueue(
             "slot claims", self._ledger.settle, retry=RETRY, session=self._ledger.open, at_once=2 * AHEAD * SLICE
         )
         self._realigning: asyncio.Task[None] | None = None

@@ -14,7 +14,7 @@ from daemon.models import Run
 from daemon.scheduler.slot_ledger import Ledger
 from daemon.scheduler.triggers import Occasions
 from daemon.store.journal import Journal
-from daemon.system.coalescing_queue import Errands
+from daemon.system.coalescing_queue import CoalescingQueue
 from daemon.system.settled_files import Watcher
 from daemon.system.watch import DirectoryWatcher
 
@@ -39,8 +39,8 @@ class Arrivals:
         self._ledger, self._occasions, self._journal = ledger, occasions, journal
         self._look_again = look_again
         self._watcher = Watcher(workspace, self.look, directory_watcher)
-        self._files = Errands("file claims", self._take_files, retry=RETRY)
-        self._ends = Errands("chain claims", self._answer_ends, retry=RETRY, session=ledger.open)
+        self._files = CoalescingQueue("file claims", self._take_files, retry=RETRY)
+        self._ends = CoalescingQueue("chain claims", self._answer_ends, retry=RETRY, session=ledger.open)
         self._ended: dict[str, Run] = {}
         """Runs whose end others come after."""
         self._tidied: dict[str, float] = {}

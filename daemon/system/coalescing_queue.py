@@ -15,7 +15,7 @@ log = structlog.get_logger()
 SLICE = 250
 
 
-class Errands:
+class CoalescingQueue:
     """Do `work` for each name that is added, in slices, and none twice at once.
 
     A name that is added while its work is under way has its turn again afterwards: what it was added for may be newer

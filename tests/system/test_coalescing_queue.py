@@ -2,7 +2,7 @@
 
 import asyncio
 
-from daemon.system.coalescing_queue import SLICE, Errands
+from daemon.system.coalescing_queue import SLICE, CoalescingQueue
 
 
 class Desk:
@@ -34,7 +34,7 @@ class Desk:
 
 async def test_names_that_come_together_are_done_together():
     desk = Desk()
-    errands = Errands("test", desk.work, retry=60)
+    errands = CoalescingQueue("test", desk.work, retry=60)
     for name in ("a", "b", "a"):
         errands.add(name)
     await desk.until(["a", "b"])
@@ -44,7 +44,7 @@ async def test_names_that_come_together_are_done_together():
 async def test_a_name_that_comes_while_it_is_worked_on_has_its_turn_again():
     desk = Desk()
     desk.go_on.clear()
-    errands = Errands("test", desk.work, retry=60)
+    errands = CoalescingQueue("test", desk.work, retry=60)
     errands.add("a")
     await desk.busy.wait()
     errands.add("a")
@@ -56,7 +56,7 @@ async def test_a_name_that_comes_while_it_is_worked_on_has_its_turn_again():
 
 async def test_thousands_are_done_in_slices():
     desk = Desk()
-    errands = Errands("test", desk.work, retry=60)
+    errands = CoalescingQueue("test", desk.work, retry=60)
     names = [str(number) for number in range(2 * SLICE + 1)]
     for name in names:
         errands.add(name)
@@ -66,7 +66,7 @@ async def test_thousands_are_done_in_slices():
 
 async def test_what_failed_is_tried_again_before_what_came_since():
     desk = Desk(faults=1)
-    errands = Errands("test", desk.work, retry=0.01)
+    errands = CoalescingQueue("test", desk.work, retry=0.01)
     desk.go_on.clear()
     errands.add("a")
     await desk.busy.wait()
@@ -79,7 +79,7 @@ async def test_what_failed_is_tried_again_before_what_came_since():
 async def test_stopping_finishes_what_is_under_way_and_begins_nothing():
     desk = Desk()
     desk.go_on.clear()
-    errands = Errands("test", desk.work, retry=0)
+    errands = CoalescingQueue("test", desk.work, retry=0)
     errands.add("a")
     await desk.busy.wait()
     errands.add("b")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from daemon.store.journal import Journal
-from daemon.system.coalescing_queue import Errands
+from daemon.system.coalescing_queue import CoalescingQueue
 
 log = structlog.get_logger()
 
@@ -31,7 +31,7 @@ class Outages:
         self._reasons: dict[str, str] = {}
         self._down: set[str] | None = None
         """The subjects of open incidents; None until the journal was asked."""
-        self._errands = Errands("outages", self._settle, retry=_RETRY)
+        self._errands = CoalescingQueue("outages", self._settle, retry=_RETRY)
 
     def failed(self, provider: str, reason: str) -> None:
         """Take note that a run had to go on without a provider."""
