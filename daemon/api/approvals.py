@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import TypedDict
 
 from daemon.api.binding import Caller, Limit
-from daemon.api.context import Surface  # read off the signatures at start, as Caller and Limit are
+from daemon.api.context import ApiContext  # read off the signatures at start, as Caller and Limit are
 from daemon.api.schemas import Page, iso, iso_or_none
 from daemon.errors import Refused
 from daemon.models import Approval, ApprovalStatus
@@ -113,7 +113,7 @@ class ProofView(TypedDict):
 
 
 async def list_approvals(
-    surface: Surface,
+    surface: ApiContext,
     *,
     status: ApprovalStatus | None = None,
     run: str | None = None,
@@ -132,30 +132,30 @@ async def list_approvals(
     return Page(items=items, next=shown[-1].id if len(found) > limit else None)
 
 
-async def show_approval(surface: Surface, *, id: str) -> ApprovalDetail:  # noqa: A002  the name in the path
+async def show_approval(surface: ApiContext, *, id: str) -> ApprovalDetail:  # noqa: A002  the name in the path
     """Show one question in full; the beginning or the end of its id (4 characters) is enough."""
     asked = await surface.journal.approval(id)
     petition = asked.petition
     return ApprovalDetail(**_approval_view(asked, 1), request=petition.request, digest=petition.digest)
 
 
-async def propose(surface: Surface, *, id: str) -> ProposalView:  # noqa: A002
+async def propose(surface: ApiContext, *, id: str) -> ProposalView:  # noqa: A002
     """Show what remembering the call would write."""
     diff, confirm = await _desk(surface).proposal(id)
     return ProposalView(diff=diff, confirm=confirm)
 
 
-async def approve(surface: Surface, *, id: str, by: Caller, remember: str | None = None) -> ApprovalView:  # noqa: A002
+async def approve(surface: ApiContext, *, id: str, by: Caller, remember: str | None = None) -> ApprovalView:  # noqa: A002
     """Allow the call once; with `remember` (the `confirm` of its proposal) for good."""
     return _approval_view(await _desk(surface).approve(id, by=str(by), remember=remember), 1)
 
 
-async def reject(surface: Surface, *, id: str, by: Caller) -> ApprovalView:  # noqa: A002
+async def reject(surface: ApiContext, *, id: str, by: Caller) -> ApprovalView:  # noqa: A002
     """Refuse the call; its run goes on without it."""
     return _approval_view(await _desk(surface).reject(id, by=str(by)), 1)
 
 
-async def list_remembered(surface: Surface) -> RememberedList:
+async def list_remembered(surface: ApiContext) -> RememberedList:
     """List what is allowed for good."""
     remembered = _desk(surface).remembered
     items = [
@@ -167,7 +167,7 @@ async def list_remembered(surface: Surface) -> RememberedList:
     return RememberedList(items=items, next=None, fault=remembered.fault)
 
 
-async def revoke(surface: Surface, *, id: str, by: Caller) -> RememberedView:  # noqa: A002
+async def revoke(surface: ApiContext, *, id: str, by: Caller) -> RememberedView:  # noqa: A002
     """Take back what was allowed for good."""
     entry = await _desk(surface).revoke(id, by=str(by))
     return RememberedView(
@@ -175,20 +175,20 @@ async def revoke(surface: Surface, *, id: str, by: Caller) -> RememberedView:  #
     )
 
 
-async def list_quarantine(surface: Surface, *, limit: Limit = 50, cursor: str | None = None) -> Page[KeptView]:
+async def list_quarantine(surface: ApiContext, *, limit: Limit = 50, cursor: str | None = None) -> Page[KeptView]:
     """List what was kept from the models, newest first."""
     found = await surface.journal.quarantined(limit=limit + 1, before=cursor)
     shown = found[:limit]
     return Page(items=[_kept_view(each) for each in shown], next=shown[-1].id if len(found) > limit else None)
 
 
-async def show_quarantine(surface: Surface, *, id: str) -> KeptView:  # noqa: A002
+async def show_quarantine(surface: ApiContext, *, id: str) -> KeptView:  # noqa: A002
     """Show one text that was kept from the models; the end of its id is enough."""
     return _kept_view(await surface.journal.quarantined_text(id))
 
 
 async def list_audit(
-    surface: Surface, *, run: str | None = None, limit: Limit = 50, cursor: str | None = None
+    surface: ApiContext, *, run: str | None = None, limit: Limit = 50, cursor: str | None = None
 ) -> Page[AuditView]:
     """List the rows of the audit, newest first."""
     run_id = (await surface.journal.get(run)).id if run else None
@@ -198,13 +198,13 @@ async def list_audit(
     return Page(items=[_audit_view(each) for each in shown], next=str(shown[-1].seq) if len(found) > limit else None)
 
 
-async def prove_audit(surface: Surface) -> ProofView:
+async def prove_audit(surface: ApiContext) -> ProofView:
     """Walk the audit's chain from its first row and say where it breaks, if it does."""
     proof = await surface.journal.prove_audit()
     return ProofView(ok=proof.broken is None, rows=proof.rows, head=proof.head, broken=proof.broken)
 
 
-def _desk(surface: Surface) -> Approvals:
+def _desk(surface: ApiContext) -> Approvals:
     if surface.approvals is None:
         raise Refused("this daemon asks nobody")
     return surface.approvals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daemon.api.context import Surface
+from daemon.api.context import ApiContext
 from daemon.api.schemas import RunView, run_view
 from daemon.errors import Refused
 from daemon.models import new_id
@@ -21,26 +21,26 @@ class SaidView(RunView):
 
 
 async def ask(
-    surface: Surface, *, text: str, session: str | None = None, fresh: str | None = None, event: str | None = None
+    surface: ApiContext, *, text: str, session: str | None = None, fresh: str | None = None, event: str | None = None
 ) -> SaidView:
     """Put a message to the agent; the same `event` again gives the same run. `fresh` begins the conversation anew."""
     said = await _talk(surface).ask(text, event=event or new_id(), session=session, fresh=bool(fresh))
     return await _view(surface, said)
 
 
-async def tell(surface: Surface, *, id: str, text: str, event: str | None = None) -> SaidView:  # noqa: A002
+async def tell(surface: ApiContext, *, id: str, text: str, event: str | None = None) -> SaidView:  # noqa: A002
     """Tell a run something: at its next iteration, or in a new run that knows of it if it has ended."""
     run = await surface.journal.get(id)
     return await _view(surface, await _talk(surface).tell(run, text, event=event or new_id()))
 
 
-def _talk(surface: Surface) -> Talk:
+def _talk(surface: ApiContext) -> Talk:
     if surface.talk is None:
         raise Refused("nobody can be spoken to here")
     return surface.talk
 
 
-async def _view(surface: Surface, said: Said) -> SaidView:
+async def _view(surface: ApiContext, said: Said) -> SaidView:
     run = await surface.journal.get(said.run.id)
     deliveries = await surface.journal.deliveries(run=run.id) if run.status.ended else ()
     view = run_view(run, deliveries, surface.executor.queue_position(run.id))

@@ -82,7 +82,7 @@ class Access:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Surface:
+class ApiContext:
     """Everything the control API touches."""
 
     version: str

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 from daemon.api.binding import Between
-from daemon.api.context import Surface
+from daemon.api.context import ApiContext
 from daemon.api.schedule import by_and_by
 from daemon.api.schemas import ForecastView, NeedView, RangeView, iso
 from daemon.scheduler.forecast import Need, Range, Took, forecast
@@ -18,7 +18,7 @@ Days = Annotated[int, Between(1, 366)]
 _MOST = 5000
 
 
-async def show_forecast(surface: Surface, *, days: Days = 30) -> ForecastView:
+async def show_forecast(surface: ApiContext, *, days: Days = 30) -> ForecastView:
     """Say what the coming days will take, judged by the last hundred runs of each routine."""
     until = surface.clock() + timedelta(days=days)
     starts = {}
@@ -47,7 +47,7 @@ async def show_forecast(surface: Surface, *, days: Days = 30) -> ForecastView:
     )
 
 
-def _breaches(surface: Surface, days: Any) -> list[dict[str, Any]]:
+def _breaches(surface: ApiContext, days: Any) -> list[dict[str, Any]]:
     """Return the caps of config.toml that are likely to be reached, and when."""
     caps = surface.caps()
     found: list[dict[str, Any]] = []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from daemon.api.binding import Limit, Offset
-from daemon.api.context import Surface
+from daemon.api.context import ApiContext
 from daemon.api.schemas import IncidentView, Page, iso, iso_or_none
 from daemon.models import Incident
 
@@ -28,7 +28,7 @@ def incident_view(incident: Incident) -> IncidentView:
 
 
 async def list_incidents(
-    surface: Surface,
+    surface: ApiContext,
     *,
     all: int = 0,  # noqa: A002 - the name in the query
     limit: Limit = 50,
@@ -40,7 +40,7 @@ async def list_incidents(
     return Page(items=items, next=str(cursor + limit) if len(found) > cursor + limit else None)
 
 
-async def acknowledge(surface: Surface, *, id: Offset) -> IncidentView:  # noqa: A002
+async def acknowledge(surface: ApiContext, *, id: Offset) -> IncidentView:  # noqa: A002
     """Take note that a person knows of an incident: no more reminders until it is over."""
     known = [
         *(f"routine {name}" for name in surface.engine.routines),

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from typing_extensions import TypedDict
 
 from daemon.api.binding import Between, Limit, Offset
-from daemon.api.context import Surface
+from daemon.api.context import ApiContext
 from daemon.api.problems import BadRequest
 from daemon.api.schemas import Page, iso
 from daemon.definitions.values import parse_duration
@@ -121,7 +121,7 @@ class SoundView(TypedDict):
 
 
 async def search_memory(
-    surface: Surface, *, query: str, also: str | None = None, limit: Limit = 10, window: Window = 0
+    surface: ApiContext, *, query: str, also: str | None = None, limit: Limit = 10, window: Window = 0
 ) -> Page[HitView]:
     """Find what earlier runs kept and said, best first; `window` texts before and after each, and why it was found."""
     memory = _memory(surface)
@@ -146,7 +146,7 @@ async def search_memory(
 
 
 async def list_items(
-    surface: Surface, *, category: str | None = None, limit: Limit = 100, cursor: Offset = 0
+    surface: ApiContext, *, category: str | None = None, limit: Limit = 100, cursor: Offset = 0
 ) -> Page[ItemView]:
     """List what is kept under keys, changed last first."""
     items = await _memory(surface).items(category, cursor + limit + 1)
@@ -154,24 +154,24 @@ async def list_items(
     return Page(items=[_item_view(item) for item in items[cursor : cursor + limit]], next=following)
 
 
-async def memory_stats(surface: Surface) -> Json:
+async def memory_stats(surface: ApiContext) -> Json:
     """Count what is remembered, and tell how far the index is."""
     return await _memory(surface).stats()
 
 
-async def pin_item(surface: Surface, *, key: str) -> DoneView:
+async def pin_item(surface: ApiContext, *, key: str) -> DoneView:
     """Let no retention take an item."""
     await _memory(surface).pin(key)
     return DoneView(detail=f"{key} is pinned")
 
 
-async def unpin_item(surface: Surface, *, key: str) -> DoneView:
+async def unpin_item(surface: ApiContext, *, key: str) -> DoneView:
     """Let retention take an item again."""
     await _memory(surface).pin(key, False)
     return DoneView(detail=f"{key} is not pinned any more")
 
 
-async def reindex_memory(surface: Surface) -> DoneView:
+async def reindex_memory(surface: ApiContext) -> DoneView:
     """Make the index anew, in the background; nothing but the index is touched."""
     memory = _memory(surface)
     await memory.shelf.renew()
@@ -181,14 +181,14 @@ async def reindex_memory(surface: Surface) -> DoneView:
     return DoneView(detail="the index is being made anew; `agentctl memory stats` tells how far it is")
 
 
-async def check_memory(surface: Surface) -> SoundView:
+async def check_memory(surface: ApiContext) -> SoundView:
     """Check the index, all of it, and compare it with what it was made of; a damaged one is made anew."""
     shelf = _memory(surface).shelf
     faults = await shelf.examine() or await shelf.write(index.faults)
     return SoundView(ok=not faults, faults=faults)
 
 
-async def export_memory(surface: Surface, *, cursor: str | None = None) -> ExportView:
+async def export_memory(surface: ApiContext, *, cursor: str | None = None) -> ExportView:
     """Return a part of all that is remembered, as lines of JSON."""
     try:
         part = await _memory(surface).shelf.read(lambda connection: transfer.export(connection, cursor))
@@ -197,7 +197,7 @@ async def export_memory(surface: Surface, *, cursor: str | None = None) -> Expor
     return ExportView(lines=part.lines, next=part.following)
 
 
-async def import_memory(surface: Surface, *, lines: str, first: Line = 1) -> TakenView:
+async def import_memory(surface: ApiContext, *, lines: str, first: Line = 1) -> TakenView:
     """Take in lines of an export, all of them or none; what is here and was changed later stays."""
     memory, work = _memory(surface), transfer.read(lines.split("\n"), first)
     taken = await memory.shelf.write(lambda connection: transfer.take_in(connection, work))
@@ -206,7 +206,7 @@ async def import_memory(surface: Surface, *, lines: str, first: Line = 1) -> Tak
 
 
 async def forget_memory(
-    surface: Surface,
+    surface: ApiContext,
     *,
     key: str | None = None,
     query: str | None = None,
@@ -225,19 +225,19 @@ async def forget_memory(
     return _forget_view(doomed, done=confirm is not None)
 
 
-def _memory(surface: Surface) -> Memory:
+def _memory(surface: ApiContext) -> Memory:
     if surface.memory is None:
         raise Refused("this daemon has no memory")
     return surface.memory
 
 
-def _forgetting(surface: Surface) -> Forgetting:
+def _forgetting(surface: ApiContext) -> Forgetting:
     if surface.forgetting is None:
         raise Refused("this daemon has no memory")
     return surface.forgetting
 
 
-def _moment(text: str, surface: Surface) -> datetime:
+def _moment(text: str, surface: ApiContext) -> datetime:
     """Return the moment that a person means: `90d` ago, or a day or time in the daemon's zone."""
     try:
         found = datetime.fromisoformat(text)

@@ -6,7 +6,7 @@ import json
 
 from typing_extensions import TypedDict
 
-from daemon.api.context import Surface
+from daemon.api.context import ApiContext
 from daemon.api.schedule import check_known
 from daemon.errors import Refused
 from daemon.tokens import estimate
@@ -33,7 +33,7 @@ class PreviewView(TypedDict):
     tokens: int
 
 
-async def preview(surface: Surface, *, name: str) -> PreviewView:
+async def preview(surface: ApiContext, *, name: str) -> PreviewView:
     """Show what a run of a routine would be told now; nothing is run, gathered or asked."""
     check_known(surface, name)
     routine = surface.engine.routines.get(name)

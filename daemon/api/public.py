@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from daemon.api.connections import ConnectionLimits
-from daemon.api.context import Surface
+from daemon.api.context import ApiContext
 from daemon.api.embedded_uvicorn import Listener
 from daemon.api.listener import Door
 from daemon.api.problems import problem
@@ -26,7 +26,7 @@ from daemon.telemetry.metrics import Found
 TYPE = "text/plain; version=0.0.4"
 
 
-async def metrics_text(surface: Surface) -> str:
+async def metrics_text(surface: ApiContext) -> str:
     """Return everything that is measured, as Prometheus text."""
     from collections import Counter
     from datetime import datetime
@@ -47,7 +47,7 @@ async def metrics_text(surface: Surface) -> str:
     return surface.metrics.text(found)
 
 
-def metrics_route(surface: Surface) -> Route:
+def metrics_route(surface: ApiContext) -> Route:
     """Return the route of `/metrics`."""
 
     async def answer(request: Request) -> Response:
@@ -66,7 +66,7 @@ class PublicServer(Listener):
     def __init__(
         self,
         address: str,
-        surface: Surface,
+        surface: ApiContext,
         *,
         metrics: bool,
         hooks: Hooks | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing_extensions import TypedDict
 
 from daemon.api.binding import Caller
-from daemon.api.context import Rehearsals, Surface
+from daemon.api.context import ApiContext, Rehearsals
 from daemon.api.schedule import check_known
 from daemon.api.schemas import RunBrief, run_brief
 from daemon.errors import Refused
@@ -39,29 +39,29 @@ class RehearsalView(TypedDict):
     """The routine still does what was rehearsed."""
 
 
-async def rehearse(surface: Surface, *, name: str, event: str | None = None) -> RunBrief:
+async def rehearse(surface: ApiContext, *, name: str, event: str | None = None) -> RunBrief:
     """Try a routine: the real model, tools that only look; all else is told, not done."""
     check_known(surface, name)
     return run_brief(await _rehearsals(surface).begin(name, event or new_id()), None)
 
 
-async def show_rehearsal(surface: Surface, *, id: str) -> RehearsalView:  # noqa: A002 - the name in the path
+async def show_rehearsal(surface: ApiContext, *, id: str) -> RehearsalView:  # noqa: A002 - the name in the path
     """Show what a rehearsal would have done."""
     return await _told(surface, id)
 
 
-async def approve_rehearsal(surface: Surface, *, id: str, caller: Caller) -> RehearsalView:  # noqa: A002
+async def approve_rehearsal(surface: ApiContext, *, id: str, caller: Caller) -> RehearsalView:  # noqa: A002
     """Let a routine run as it was rehearsed."""
     told: RehearsalView = await _rehearsals(surface).approve(id, caller)  # type: ignore[assignment]
     return told
 
 
-async def _told(surface: Surface, run: str) -> RehearsalView:
+async def _told(surface: ApiContext, run: str) -> RehearsalView:
     told: RehearsalView = await _rehearsals(surface).told(run)  # type: ignore[assignment]
     return told
 
 
-def _rehearsals(surface: Surface) -> Rehearsals:
+def _rehearsals(surface: ApiContext) -> Rehearsals:
     if surface.rehearsals is None:
         raise Refused("nothing is rehearsed here")
     return surface.rehearsals()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing_extensions import TypedDict
 
-from daemon.api.context import Replays, Surface
+from daemon.api.context import ApiContext, Replays
 from daemon.errors import Refused
 
 
@@ -70,13 +70,13 @@ class FrozenView(TypedDict):
     """Texts by name."""
 
 
-async def replay(surface: Surface, *, id: str) -> ReplayView:  # noqa: A002 - the name in the path
+async def replay(surface: ApiContext, *, id: str) -> ReplayView:  # noqa: A002 - the name in the path
     """Play a run again from its record, asking nobody, and tell whether it comes out identical."""
     return await _played(surface, id)
 
 
 async def replay_changed(
-    surface: Surface,
+    surface: ApiContext,
     *,
     id: str,  # noqa: A002
     model: str | None = None,
@@ -87,18 +87,18 @@ async def replay_changed(
     return await _played(surface, id, model=model, prompt=prompt, policy=policy)
 
 
-async def _played(surface: Surface, run: str, **changed: str | None) -> ReplayView:
+async def _played(surface: ApiContext, run: str, **changed: str | None) -> ReplayView:
     told: ReplayView = await _replays(surface).replay(run, **changed)  # type: ignore[assignment]
     return told
 
 
-async def frozen(surface: Surface, *, id: str, folder: str = "DIR") -> FrozenView:  # noqa: A002
+async def frozen(surface: ApiContext, *, id: str, folder: str = "DIR") -> FrozenView:  # noqa: A002
     """Return a run as files: a regression case, secrets taken out; its README speaks of `folder`."""
     run = await surface.journal.get(id)
     return FrozenView(run=run.id, files=dict(await _replays(surface).frozen(run.id, folder)))
 
 
-def _replays(surface: Surface) -> Replays:
+def _replays(surface: ApiContext) -> Replays:
     if surface.replays is None:
         raise Refused("nothing is replayed here")
     return surface.replays()

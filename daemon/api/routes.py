@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from daemon.api import approvals, ask, forecast, incidents, memory, preview, rehearse, replay, seen, usage
 from daemon.api.binding import Between, Limit, Offset, Seconds
-from daemon.api.context import Surface
+from daemon.api.context import ApiContext
 from daemon.api.events import watch
 from daemon.api.problems import BadRequest
 from daemon.api.schedule import (
@@ -67,7 +67,7 @@ Days = Annotated[int, Between(1, 400)]
 WHOLE_LIST = 500  # routines and slots on one page by default: a person's are a handful, a fleet's come in a few pages
 
 
-async def show_status(surface: Surface) -> StatusView:
+async def show_status(surface: ApiContext) -> StatusView:
     """Tell how the daemon is: where it lives, what it counts, what runs and what is next."""
     states = {name: state_of(surface, name) for name in names_of(surface)}
     counted = Counter(states.values())
@@ -95,7 +95,9 @@ async def show_status(surface: Surface) -> StatusView:
     )
 
 
-async def list_routines(surface: Surface, *, limit: Limit = WHOLE_LIST, cursor: str | None = None) -> Page[RoutineView]:
+async def list_routines(
+    surface: ApiContext, *, limit: Limit = WHOLE_LIST, cursor: str | None = None
+) -> Page[RoutineView]:
     """List the routines by name: when each runs, when it is next due, how it last went."""
     names, following = _part(names_of(surface), limit, cursor)
     last = await surface.journal.last_runs()
@@ -104,7 +106,7 @@ async def list_routines(surface: Surface, *, limit: Limit = WHOLE_LIST, cursor: 
     return Page(items=views, next=following)
 
 
-async def show_routine(surface: Surface, *, name: str) -> RoutineDetail:
+async def show_routine(surface: ApiContext, *, name: str) -> RoutineDetail:
     """Show one routine: its definition, its next starts, its last run, its faults."""
     check_known(surface, name)
     runs = await surface.journal.runs(name, limit=1)
@@ -118,7 +120,7 @@ async def show_routine(surface: Surface, *, name: str) -> RoutineDetail:
 
 
 async def list_runs(
-    surface: Surface,
+    surface: ApiContext,
     *,
     routine: str | None = None,
     status: Status | None = None,
@@ -135,13 +137,13 @@ async def list_runs(
     return Page(items=views, next=shown[-1].id if len(runs) > limit else None)
 
 
-async def show_run(surface: Surface, *, id: str) -> RunView:  # noqa: A002 - the name in the path
+async def show_run(surface: ApiContext, *, id: str) -> RunView:  # noqa: A002 - the name in the path
     """Show one run; the beginning or the end of its id (4 characters) is enough."""
     return await _view(surface, await surface.journal.get(id))
 
 
 async def list_steps(
-    surface: Surface,
+    surface: ApiContext,
     *,
     id: str,  # noqa: A002
     limit: Limit = 1000,
@@ -154,39 +156,39 @@ async def list_steps(
     return Page(items=[step_view(steps[number]) for number in shown], next=following)
 
 
-async def follow_run(surface: Surface, *, id: str, after: int = -1) -> AsyncIterator[Json]:  # noqa: A002
+async def follow_run(surface: ApiContext, *, id: str, after: int = -1) -> AsyncIterator[Json]:  # noqa: A002
     """Stream what happens in a run, from its first event to its last; `after` is the id of the last event seen."""
     run = await surface.journal.get(id)
     return watch(run.id, surface.journal, surface.events, after=after)
 
 
-async def start_run(surface: Surface, *, name: str, event: str | None = None) -> RunView:
+async def start_run(surface: ApiContext, *, name: str, event: str | None = None) -> RunView:
     """Run a routine now; the same `event` again gives the same run, so a lost answer may be asked for again."""
     check_known(surface, name)
     return await _view(surface, await surface.engine.trigger(name, event=event))
 
 
-async def rename_routine(surface: Surface, *, name: str, to: str) -> RenamedView:
+async def rename_routine(surface: ApiContext, *, name: str, to: str) -> RenamedView:
     """Give a routine another name, its file and its history too."""
     check_known(surface, name)
     still = await surface.rename(name, to)
     return RenamedView(routine=await show_routine(surface, name=to), named_by=still)
 
 
-async def adopt_routine(surface: Surface, *, name: str) -> RoutineDetail:
+async def adopt_routine(surface: ApiContext, *, name: str) -> RoutineDetail:
     """Make a routine that an agent made a person's own."""
     await surface.adopt(name)
     return await show_routine(surface, name=name.rpartition("/")[2])
 
 
-async def remove_routine(surface: Surface, *, name: str) -> dict[str, str]:
+async def remove_routine(surface: ApiContext, *, name: str) -> dict[str, str]:
     """Remove a routine that an agent made; those of people are theirs to remove."""
     await surface.remove(name)
     return {"removed": name}
 
 
 async def pause_routine(
-    surface: Surface, *, name: str, until: str | None = None, seconds: Seconds | None = None
+    surface: ApiContext, *, name: str, until: str | None = None, seconds: Seconds | None = None
 ) -> RoutineDetail:
     """Let no slot of a routine start until a moment, for so many seconds from now, or until it is resumed."""
     check_known(surface, name)
@@ -199,14 +201,14 @@ async def pause_routine(
     return await show_routine(surface, name=name)
 
 
-async def resume_routine(surface: Surface, *, name: str) -> RoutineDetail:
+async def resume_routine(surface: ApiContext, *, name: str) -> RoutineDetail:
     """Let a paused routine go on from its next slot."""
     check_known(surface, name)
     await surface.engine.resume(name)
     return await show_routine(surface, name=name)
 
 
-async def resume_all(surface: Surface) -> ResumedView:
+async def resume_all(surface: ApiContext) -> ResumedView:
     """Let every paused routine go on, as after a restore."""
     await surface.journal.let_go()
     paused = [name for name, state in surface.engine.states.items() if state.paused]
@@ -215,7 +217,7 @@ async def resume_all(surface: Surface) -> ResumedView:
     return ResumedView(resumed=paused)
 
 
-async def cancel_run(surface: Surface, *, id: str) -> RunView:  # noqa: A002
+async def cancel_run(surface: ApiContext, *, id: str) -> RunView:  # noqa: A002
     """Cancel a run: at once where it waits, as soon as its tools have stopped where it runs."""
     run = await surface.journal.request_cancel(id)
     if run.status.ended:
@@ -225,13 +227,13 @@ async def cancel_run(surface: Surface, *, id: str) -> RunView:  # noqa: A002
     return await _view(surface, run)
 
 
-async def reload(surface: Surface) -> ReloadView:
+async def reload(surface: ApiContext) -> ReloadView:
     """Read config, policy and routines again; a fault changes nothing and is the answer."""
     return await surface.reload()
 
 
 async def list_deliveries(
-    surface: Surface,
+    surface: ApiContext,
     *,
     run: str | None = None,
     status: DeliveryStatus | None = None,
@@ -245,20 +247,20 @@ async def list_deliveries(
     return Page(items=items, next=_following(found, cursor + limit))
 
 
-async def retry_delivery(surface: Surface, *, id: Offset) -> DeliveryView:  # noqa: A002
+async def retry_delivery(surface: ApiContext, *, id: Offset) -> DeliveryView:  # noqa: A002
     """Send a delivery again that failed or was withheld, with its full day of patience."""
     delivery = await surface.journal.send_again(id)
     surface.wake_outbox()
     return delivery_view(delivery)
 
 
-async def drop_delivery(surface: Surface, *, id: Offset) -> DeliveryView:  # noqa: A002
+async def drop_delivery(surface: ApiContext, *, id: Offset) -> DeliveryView:  # noqa: A002
     """Give a delivery up for good: it is neither sent nor shown as trouble any more."""
     return delivery_view(await surface.journal.drop(id))
 
 
 async def list_slots(
-    surface: Surface,
+    surface: ApiContext,
     *,
     routine: str | None = None,
     since: str | None = None,
@@ -275,7 +277,7 @@ async def list_slots(
     )
 
 
-async def list_days(surface: Surface, *, days: Days = 30) -> Page[DayView]:
+async def list_days(surface: ApiContext, *, days: Days = 30) -> Page[DayView]:
     """Sum up what became of each routine, day by day in the daemon's zone, for so many days up to today."""
     zone = ZoneInfo(surface.process()["zone"])
     today = surface.clock().astimezone(zone).date()
@@ -293,18 +295,18 @@ async def list_days(surface: Surface, *, days: Days = 30) -> Page[DayView]:
     return Page(items=items, next=None)
 
 
-async def follow_all(surface: Surface) -> AsyncIterator[Json]:
+async def follow_all(surface: ApiContext) -> AsyncIterator[Json]:
     """Stream what happens in all runs from now on."""
     return surface.events.follow()
 
 
-async def examine(surface: Surface) -> DoctorView:
+async def examine(surface: ApiContext) -> DoctorView:
     """Check the installation; every fault comes with its fix."""
     checks = list(await surface.check())
     return DoctorView(ok=all(check["state"] != "fail" for check in checks), checks=checks)
 
 
-async def show_openapi(surface: Surface) -> dict[str, Any]:
+async def show_openapi(surface: ApiContext) -> dict[str, Any]:
     """Describe this API as an OpenAPI 3.1 document."""
     from daemon.api.openapi import document
 
@@ -363,7 +365,7 @@ def _following(found: Sequence[object], end: int) -> str | None:
     return str(end) if len(found) > end else None
 
 
-def _routine_view(surface: Surface, name: str, last: Run | None, words: Mapping[str, str | None]) -> RoutineView:
+def _routine_view(surface: ApiContext, name: str, last: Run | None, words: Mapping[str, str | None]) -> RoutineView:
     routine = surface.engine.routines.get(name)
     fault = surface.engine.faults.get(name)
     due = fires_of(surface, name, 1)
@@ -384,7 +386,7 @@ def _routine_view(surface: Surface, name: str, last: Run | None, words: Mapping[
     )
 
 
-async def _delivery_words(surface: Surface, runs: Sequence[Run]) -> dict[str, str | None]:
+async def _delivery_words(surface: ApiContext, runs: Sequence[Run]) -> dict[str, str | None]:
     """Return how the deliveries of these runs stand, by run, in a word."""
     statuses: dict[str, list[DeliveryStatus]] = {run.id: [] for run in runs if run.status.ended}
     for delivery in await surface.journal.deliveries(run=list(statuses), limit=100 * len(statuses)):
@@ -392,7 +394,7 @@ async def _delivery_words(surface: Surface, runs: Sequence[Run]) -> dict[str, st
     return {run: in_a_word(found) for run, found in statuses.items()}
 
 
-async def _view(surface: Surface, run: Run) -> RunView:
+async def _view(surface: ApiContext, run: Run) -> RunView:
     deliveries = await surface.journal.deliveries(run=run.id) if run.status.ended else ()
     given = await surface.journal.input_of(run.id) if run.event is not None else None
     usd = await surface.journal.paid_for(run.id) if run.usage.total else None

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Annotated
 
 from daemon.api.binding import Between, Limit
-from daemon.api.context import Surface
+from daemon.api.context import ApiContext
 from daemon.api.problems import BadRequest
 from daemon.api.schemas import FireView, Page, PausedView, WhyView, iso, iso_or_none
 from daemon.errors import NotFound, Refused
@@ -25,7 +25,7 @@ AT_ONCE = 100  # routines, before others get the loop: some 3 ms
 
 
 async def next_of_routine(
-    surface: Surface, *, name: str, count: Limit = FIRES_SHOWN, days: Days | None = None, cursor: str | None = None
+    surface: ApiContext, *, name: str, count: Limit = FIRES_SHOWN, days: Days | None = None, cursor: str | None = None
 ) -> Page[FireView]:
     """List the next starts of one routine; with `days`, those within so many days."""
     check_known(surface, name)
@@ -33,13 +33,13 @@ async def next_of_routine(
 
 
 async def next_of_all(
-    surface: Surface, *, count: Limit = 10, days: Days | None = None, cursor: str | None = None
+    surface: ApiContext, *, count: Limit = 10, days: Days | None = None, cursor: str | None = None
 ) -> Page[FireView]:
     """List the next starts of all routines, the soonest first; with `days`, those within so many days."""
     return await starts(surface, names_of(surface), count, days, cursor)
 
 
-async def why(surface: Surface, *, name: str, at: str | None = None) -> WhyView:
+async def why(surface: ApiContext, *, name: str, at: str | None = None) -> WhyView:
     """Say in a sentence why a slot ran or did not; `at` is its minute (or second), by default the last one."""
     check_known(surface, name)
     routine = surface.engine.routines.get(name)
@@ -88,7 +88,7 @@ async def why(surface: Surface, *, name: str, at: str | None = None) -> WhyView:
 
 
 async def starts(
-    surface: Surface, names: Iterable[str], count: int, days: int | None, cursor: str | None
+    surface: ApiContext, names: Iterable[str], count: int, days: int | None, cursor: str | None
 ) -> Page[FireView]:
     until = surface.clock() + timedelta(days=days) if days else None
     after, _, last = (cursor or "").partition(" ")
@@ -99,7 +99,7 @@ async def starts(
 
 
 async def _fires(
-    surface: Surface,
+    surface: ApiContext,
     names: Iterable[str],
     count: int,
     *,
@@ -126,11 +126,11 @@ async def _fires(
     return found, False
 
 
-def names_of(surface: Surface) -> list[str]:
+def names_of(surface: ApiContext) -> list[str]:
     return sorted({*surface.engine.routines, *surface.engine.faults})
 
 
-def check_known(surface: Surface, name: str) -> None:
+def check_known(surface: ApiContext, name: str) -> None:
     names = names_of(surface)
     if name not in names:
         near = get_close_matches(name, names, 1)
@@ -140,7 +140,7 @@ def check_known(surface: Surface, name: str) -> None:
         raise NotFound(message)
 
 
-def state_of(surface: Surface, name: str) -> str:
+def state_of(surface: ApiContext, name: str) -> str:
     routine = surface.engine.routines.get(name)
     if routine is None:
         return "invalid"
@@ -154,7 +154,7 @@ def state_of(surface: Surface, name: str) -> str:
     return "held" if name in surface.engine.unrehearsed else "on"
 
 
-def fires_of(surface: Surface, name: str, count: int, after: datetime | None = None) -> Sequence[datetime]:
+def fires_of(surface: ApiContext, name: str, count: int, after: datetime | None = None) -> Sequence[datetime]:
     state = state_of(surface, name)
     if state == "paused" and (until := surface.engine.states[name].paused_until):
         return surface.engine.next_fires(name, count, after=max(after, until) if after else until)

@@ -9,7 +9,7 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from daemon.api.binding import Limit, Offset
-from daemon.api.context import Surface
+from daemon.api.context import ApiContext
 from daemon.api.problems import BadRequest
 from daemon.api.schedule import check_known
 from daemon.api.schemas import iso
@@ -43,7 +43,7 @@ class ForgottenView(TypedDict):
     forgotten: int
 
 
-async def list_seen(surface: Surface, *, name: str, limit: Limit = 50, cursor: Offset = 0) -> SeenList:
+async def list_seen(surface: ApiContext, *, name: str, limit: Limit = 50, cursor: Offset = 0) -> SeenList:
     """List what a routine with [dedupe] has reported, the latest first."""
     found, total = await surface.journal.seen_items(name, limit=limit, offset=cursor)
     if not total:
@@ -57,7 +57,7 @@ async def list_seen(surface: Surface, *, name: str, limit: Limit = 50, cursor: O
     return SeenList(items=items, next=str(cursor + limit) if cursor + limit < total else None, total=total)
 
 
-async def forget_seen(surface: Surface, *, name: str, key: str | None = None, all: int = 0) -> ForgottenView:  # noqa: A002
+async def forget_seen(surface: ApiContext, *, name: str, key: str | None = None, all: int = 0) -> ForgottenView:  # noqa: A002
     """Forget that an item was reported, or with `all` = 1 that any was: it is new again when it is found again."""
     if (key is None) != bool(all):
         raise BadRequest("name one 'key', or send 'all': 1", HTTPStatus.UNPROCESSABLE_ENTITY)

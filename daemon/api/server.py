@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from daemon.api.binding import endpoint
 from daemon.api.connections import ConnectionLimits
-from daemon.api.context import Access, Surface
+from daemon.api.context import Access, ApiContext
 from daemon.api.embedded_uvicorn import Listener
 from daemon.api.events import frames
 from daemon.api.listener import open_door
@@ -79,7 +79,7 @@ class _Late(BaseRoute):
         await self._route.handle(scope, receive, send)
 
 
-def application(surface: Surface) -> Starlette:
+def application(surface: ApiContext) -> Starlette:
     """Return the API as an ASGI application."""
 
     def metrics() -> Route:
@@ -101,7 +101,7 @@ def application(surface: Surface) -> Starlette:
     return app
 
 
-def _route(told: tuple[str, str, Callable[..., Any]], surface: Surface) -> Route:
+def _route(told: tuple[str, str, Callable[..., Any]], surface: ApiContext) -> Route:
     row = endpoint(*told)
     act, streaming = row.method == "POST", streams(row)
 
@@ -129,7 +129,7 @@ class Server(Listener):
 
     def __init__(
         self,
-        surface: Surface,
+        surface: ApiContext,
         socket: Path,
         env: Mapping[str, str] | None = None,
         *,

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from typing_extensions import TypedDict
 
 from daemon.api.binding import Between
-from daemon.api.context import Surface
+from daemon.api.context import ApiContext
 from daemon.api.schemas import Page, UsageView, iso, usage_view
 from daemon.store.spending import Spent, Sum
 from daemon.system.clock import midnight
@@ -90,7 +90,7 @@ class CalledView(TypedDict):
     """Null where nobody knows the price."""
 
 
-async def show_usage(surface: Surface, *, by: By = By.ROUTINE, days: Days = 30) -> SpendingView:
+async def show_usage(surface: ApiContext, *, by: By = By.ROUTINE, days: Days = 30) -> SpendingView:
     """Sum up the calls to models of the last days, by routine, model or day, and tell where the caps stand."""
     zone = ZoneInfo(surface.process()["zone"])
     since = midnight(surface.clock(), zone) - timedelta(days=days - 1)
@@ -104,7 +104,7 @@ async def show_usage(surface: Surface, *, by: By = By.ROUTINE, days: Days = 30) 
     )
 
 
-async def list_spent(surface: Surface, *, days: Weeks = 30) -> Page[DaySumView]:
+async def list_spent(surface: ApiContext, *, days: Weeks = 30) -> Page[DaySumView]:
     """Sum up the calls to models by day and routine, for so many days up to today."""
     zone = ZoneInfo(surface.process()["zone"])
     today = surface.clock().astimezone(zone).date()
@@ -118,7 +118,7 @@ async def list_spent(surface: Surface, *, days: Weeks = 30) -> Page[DaySumView]:
     return Page(items=items, next=None)
 
 
-async def list_calls(surface: Surface, *, id: str) -> Page[CalledView]:  # noqa: A002 - the name in the path
+async def list_calls(surface: ApiContext, *, id: str) -> Page[CalledView]:  # noqa: A002 - the name in the path
     """List a run's calls to models in their order, those without an answer too, and what each was paid."""
     run = await surface.journal.get(id)
     return Page(items=[_called(each) for each in await surface.journal.calls_of(run.id)], next=None)
@@ -135,7 +135,7 @@ def _called(call: Spent) -> CalledView:
     )
 
 
-async def _caps(surface: Surface) -> list[CapView]:
+async def _caps(surface: ApiContext) -> list[CapView]:
     if surface.purse is None:
         return []
     found = []

@@ -20,7 +20,7 @@ import structlog
 
 from daemon import __version__
 from daemon.agent.conversations.conversations import ASK, Talk, routine_of
-from daemon.api.context import Access, Surface
+from daemon.api.context import Access, ApiContext
 from daemon.api.schemas import CheckView, ProcessView, ReloadView, fault_views, iso
 from daemon.app.memory import remember
 from daemon.app.reload import whole_looks_put_off
@@ -690,9 +690,9 @@ class App:
             "timeout": str(spec.timeout),
         }
 
-    def surface(self) -> Surface:
+    def surface(self) -> ApiContext:
         """Return what the control API touches."""
-        return Surface(
+        return ApiContext(
             version=__version__,
             journal=self.journal,
             engine=self.engine,

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from daemon.api.context import Access, Surface
+from daemon.api.context import Access, ApiContext
 from daemon.api.schemas import CheckView, ProcessView, ReloadView
 from daemon.api.server import Server
 from daemon.definitions.routines.routine import Routine
@@ -119,7 +119,7 @@ class House:
     hall: Hall
     events: Events
     server: Server
-    surface: Surface
+    surface: ApiContext
     path: Path
 
     async def claim(self, name: str = "daily-report") -> Run:
@@ -289,7 +289,7 @@ async def built(
         "words": desk.words,
         "access": lambda: Access(operators=frozenset({os.geteuid(), 0})),
     }
-    surface = Surface(**(fields | changes))
+    surface = ApiContext(**(fields | changes))
     server = Server(surface, path, env)
     serving = asyncio.create_task(server.serve())
     await server.ready()
