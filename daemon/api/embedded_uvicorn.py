@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from daemon.api.connections import ConnectionLimits, Connections, limits_of_this_process, peer_of
-from daemon.api.listener import Door
+from daemon.api.listener import ListenerSocket
 from daemon.api.problems import MEDIA_TYPE
 
 # Seconds an answer under way may take once we stop; streams end by themselves before that.
@@ -133,7 +133,7 @@ class Listener:
     """An application on its socket, from the moment it is made until it is stopped."""
 
     def __init__(
-        self, app: ASGIApp, door: Door, headers: Mapping[str, str], *, limits: ConnectionLimits | None = None
+        self, app: ASGIApp, door: ListenerSocket, headers: Mapping[str, str], *, limits: ConnectionLimits | None = None
     ) -> None:
         """`headers`: what every answer carries."""
         self._door = door

@@ -26,7 +26,7 @@ CALLED = {"control": "control socket", "hooks": "webhook socket"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Door:
+class ListenerSocket:
     """A listening socket, and the file it stands for if we made that ourselves."""
 
     socket: socket.socket
@@ -45,7 +45,7 @@ class Door:
                 self.path.unlink()
 
 
-def inherited(env: Mapping[str, str], name: str = "control") -> Door | None:
+def inherited(env: Mapping[str, str], name: str = "control") -> ListenerSocket | None:
     """Return the socket of this name that systemd opened for us, if it did; the first one is `control` by any name."""
     if env.get("LISTEN_PID") != str(os.getpid()) or not env.get("LISTEN_FDS", "").isdecimal():
         return None
@@ -62,10 +62,12 @@ def inherited(env: Mapping[str, str], name: str = "control") -> Door | None:
     if listener.family != socket.AF_UNIX or listener.type != socket.SOCK_STREAM:
         fault = Fault(file=f"descriptor {fd}", key="", found=str(address), problem="is not a Unix stream socket")
         raise ConfigError(fault)
-    return Door(socket=listener, path=Path(address if isinstance(address, str) else os.fsdecode(address)), ours=None)
+    return ListenerSocket(
+        socket=listener, path=Path(address if isinstance(address, str) else os.fsdecode(address)), ours=None
+    )
 
 
-def open_door(path: Path, env: Mapping[str, str], *, name: str = "control", group: int | None = None) -> Door:
+def open_door(path: Path, env: Mapping[str, str], *, name: str = "control", group: int | None = None) -> ListenerSocket:
     """Return the socket that systemd holds open for us, else bind one: for this user alone, or for a group too.
 
     ConfigError where that cannot be, SocketBusy where a daemon answers already.
@@ -104,7 +106,7 @@ def share(path: Path, group: int, env: Mapping[str, str]) -> None:
         raise ConfigError(_fault(path, f"cannot be given to the group: {error.strerror}", hint)) from error
 
 
-def _bind(path: Path, called: str, mode: int) -> Door:
+def _bind(path: Path, called: str, mode: int) -> ListenerSocket:
     if len(os.fsencode(path)) > LONGEST_PATH:
         length = f"{len(os.fsencode(path))} bytes"
         hint = f"a socket's path may have {LONGEST_PATH}; name a shorter one"
@@ -121,7 +123,7 @@ def _bind(path: Path, called: str, mode: int) -> Door:
     finally:
         os.umask(before)
     made = path.lstat()
-    return Door(socket=listener, path=path, ours=(made.st_dev, made.st_ino))
+    return ListenerSocket(socket=listener, path=path, ours=(made.st_dev, made.st_ino))
 
 
 def _make_folder(folder: Path) -> None:

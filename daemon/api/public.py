@@ -14,7 +14,7 @@ from starlette.routing import Route
 from daemon.api.connections import ConnectionLimits
 from daemon.api.context import ApiContext
 from daemon.api.embedded_uvicorn import Listener
-from daemon.api.listener import Door
+from daemon.api.listener import ListenerSocket
 from daemon.api.problems import problem
 from daemon.api.schedule import names_of, state_of
 from daemon.api.webhooks import Hooks
@@ -78,7 +78,7 @@ class PublicServer(Listener):
         super().__init__(app, _door(address), {"agentd-version": surface.version}, limits=limits)
 
 
-def _door(address: str) -> Door:
+def _door(address: str) -> ListenerSocket:
     """Listen at host:port; ConfigError where that cannot be."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
@@ -91,4 +91,4 @@ def _door(address: str) -> Door:
         listener.close()
         fault = Fault(file="config.toml", key="listen.address", found=address, problem=error.strerror or str(error))
         raise ConfigError(fault) from error
-    return Door(socket=listener, path=Path(address), ours=None)
+    return ListenerSocket(socket=listener, path=Path(address), ours=None)

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from daemon.api.embedded_uvicorn import Listener
-from daemon.api.listener import Door
+from daemon.api.listener import ListenerSocket
 from daemon.cli.call import DONE, NOT_SUCCEEDED, Call
 from daemon.cli.client import Client
 from daemon.cli.render import DIM
@@ -37,7 +37,7 @@ async def _serve(call: Call, client: Client, listener: socket.socket) -> None:
     port = listener.getsockname()[1]
     gate = Gate(port)
     daemon = DaemonClients(client.path, trusted=client.is_trusted)
-    door = Door(socket=listener, path=Path(f"127.0.0.1:{port}"), ours=None)
+    door = ListenerSocket(socket=listener, path=Path(f"127.0.0.1:{port}"), ours=None)
     server = Listener(application(daemon, gate), door, HEADERS)
 
     def stop() -> None:
