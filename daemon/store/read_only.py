@@ -17,7 +17,7 @@ from daemon.store.opening import refuse_without_extra
 T = TypeVar("T")
 
 
-class Onlooker(Database):
+class ReadOnlyDatabase(Database):
     """Reads the file, each time with a connection of its own; can write nothing."""
 
     def __init__(self, path: Path) -> None:
@@ -53,7 +53,7 @@ def onlooker_at(state: Path, url: str = "") -> Database:
         return ServerOnlooker(url, path)
     if not path.is_file():
         raise ConfigError(_unreadable(path, "is not there: no run has been recorded"))
-    return Onlooker(path)
+    return ReadOnlyDatabase(path)
 
 
 def _unreadable(path: Path, problem: str) -> Fault:
