@@ -16,7 +16,7 @@ from daemon.definitions.routines.routine import Routine
 from daemon.errors import DaemonError, NotFound
 from daemon.models import Json, Run, Status
 from daemon.runs.events import end_of, of_step, waiting_of
-from daemon.scheduler.cluster.heartbeat import Heart
+from daemon.scheduler.cluster.heartbeat import Heartbeat
 from daemon.scheduler.cluster.listener import Ear
 from daemon.scheduler.cluster.queue import ANYWHERE, healing, passed_on, passing, prepare, queue_of, queue_of_needs
 from daemon.scheduler.cluster.requirements import lacks
@@ -84,7 +84,7 @@ class Fleet:
             seen=rooms.boot,
         )
         heal = healing(_OVERDUE // _MICROSECOND)
-        self.heart = Heart(
+        self.heart = Heartbeat(
             rooms.journal,
             rooms.executor,
             me,

@@ -26,7 +26,7 @@ log = structlog.get_logger()
 _SLOWEST = 20.0  # seconds between two beats: what was lost on its way waits no longer
 
 
-class Heart:
+class Heartbeat:
     """Beats for as long as the process lives; `lead` is what only one daemon of all does, as long as it is us."""
 
     def __init__(
