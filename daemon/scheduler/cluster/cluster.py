@@ -17,7 +17,7 @@ from daemon.errors import DaemonError, NotFound
 from daemon.models import Json, Run, Status
 from daemon.runs.events import end_of, of_step, waiting_of
 from daemon.scheduler.cluster.heartbeat import Heartbeat
-from daemon.scheduler.cluster.listener import Ear
+from daemon.scheduler.cluster.listener import NotificationListener
 from daemon.scheduler.cluster.queue import ANYWHERE, healing, passed_on, passing, prepare, queue_of, queue_of_needs
 from daemon.scheduler.cluster.requirements import lacks
 from daemon.store.leases import Worker
@@ -94,7 +94,7 @@ class Fleet:
             has=has,
             when_waits_moved=when_waits_moved,
         )
-        self._ear = Ear(url, self._heard, self._missed)
+        self._ear = NotificationListener(url, self._heard, self._missed)
         self._looking: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
         self._queues: dict[str, asyncio.Task[None]] = {}

@@ -16,7 +16,7 @@ log = structlog.get_logger()
 _AGAIN = 1.0  # seconds between attempts to connect
 
 
-class Ear:
+class NotificationListener:
     """Hands on what is heard; `missed` is told after each silence in which something may have been said."""
 
     def __init__(self, url: str, hear: Callable[[Json], None], missed: Callable[[], None]) -> None:

@@ -19,7 +19,7 @@ from daemon.models import LLMMessage, LLMResponse, Run, Usage
 from daemon.providers.budget import BudgetLedger, RunBudget
 from daemon.providers.metered import MeteredProvider
 from daemon.providers.scripted import ScriptedProvider
-from daemon.scheduler.cluster.listener import Ear
+from daemon.scheduler.cluster.listener import NotificationListener
 from daemon.scheduler.cluster.queue import prepare
 from daemon.store.journal import Journal
 from daemon.store.opening import open_database
@@ -87,7 +87,9 @@ class Process:
 
     async def listen(self, url: str) -> None:
         """Hear of the ends of calls, as a daemon of a fleet does, until cancelled."""
-        await Ear(url, lambda said: self.purse.ring() if "paid" in said else None, self.listens.set).run()
+        await NotificationListener(
+            url, lambda said: self.purse.ring() if "paid" in said else None, self.listens.set
+        ).run()
 
     async def ask(self, run: Run) -> LLMResponse:
         account = RunBudget(run=run.id, routine=run.routine, budget=Budget())
