@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     from daemon.runs.subagents import Delegation
     from daemon.runs.tracing import Traces
     from daemon.scheduler.agent_routines import Offspring
-    from daemon.scheduler.cluster.cluster import Fleet
+    from daemon.scheduler.cluster.cluster import Cluster
 
 log = structlog.get_logger()
 # Where the variables of OpenTelemetry say that spans go, and with which keys.
@@ -150,7 +150,7 @@ class App:
     """Who holds the leases of this process."""
     shared: bool
     """Whether runs are handed on to whoever is there, of several processes on one database."""
-    fleet: Fleet | None = None
+    fleet: Cluster | None = None
     """What we are to others, where daemons share the database."""
     reload_fault: str | None = None
     _reloading: asyncio.Lock
@@ -569,13 +569,13 @@ class App:
         await self.engine.ended(run)
         await self.talk.ended(run)
 
-    async def join(self, kind: str, lead: Callable[[], Sequence[tuple[str, Any]]] | None = None) -> Fleet:
+    async def join(self, kind: str, lead: Callable[[], Sequence[tuple[str, Any]]] | None = None) -> Cluster:
         """Be one of several on this database: a daemon, or a worker, which only lives what daemons start."""
-        from daemon.scheduler.cluster.cluster import Fleet
+        from daemon.scheduler.cluster.cluster import Cluster
 
         here = kind == "worker" or self.config.executor.here
         url = self.config.store_url(self.place.env)
-        self.fleet = Fleet(
+        self.fleet = Cluster(
             self,  # type: ignore[arg-type]  # shared, it has a FleetExecutor
             url,
             kind=kind,

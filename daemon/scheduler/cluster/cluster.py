@@ -49,7 +49,7 @@ class Rooms(Protocol):
     boot: datetime
 
 
-class Fleet:
+class Cluster:
     """What this process tells the others, and hears of them."""
 
     def __init__(
