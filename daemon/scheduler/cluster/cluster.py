@@ -36,7 +36,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _OVERDUE = timedelta(seconds=10)  # a run that is queued for so long, and in no queue, was lost on its way
 
 
-class Rooms(Protocol):
+class ClusterServices(Protocol):
     """The parts of the app that the fleet needs."""
 
     database: Database
@@ -54,7 +54,7 @@ class Cluster:
 
     def __init__(
         self,
-        rooms: Rooms,
+        rooms: ClusterServices,
         url: str,
         *,
         kind: str,
