@@ -88,7 +88,7 @@ BEGUN = 256  # definitions kept parsed: those of the routines that run often
 log = structlog.get_logger()
 
 
-class Rooms(Protocol):
+class RunServices(Protocol):
     """The parts of the app that runs use; config, policy and providers may be others after a reload."""
 
     @property
@@ -134,7 +134,7 @@ class Preview(NamedTuple):
 class _PolicyInForce:
     """The policy as it is at each call, not as it was when the run began."""
 
-    def __init__(self, rooms: Rooms) -> None:
+    def __init__(self, rooms: RunServices) -> None:
         self._rooms = rooms
 
     def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict:
@@ -147,7 +147,7 @@ class _PolicyInForce:
 class RunHost:
     """The host of all runs of this process."""
 
-    def __init__(self, rooms: Rooms, workspace: Path) -> None:
+    def __init__(self, rooms: RunServices, workspace: Path) -> None:
         self._rooms, self._workspace = rooms, workspace
         self._pings: set[asyncio.Task[None]] = set()
         self._executor = ToolExecutor(rooms.registry)

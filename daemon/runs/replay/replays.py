@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daemon.providers import LLMProvider
-    from daemon.runs.context import Rooms
+    from daemon.runs.context import RunServices
 
 
 class Replays:
     """Plays the runs of this daemon's journal."""
 
-    def __init__(self, rooms: Rooms, workspace: Path) -> None:
+    def __init__(self, rooms: RunServices, workspace: Path) -> None:
         self._rooms, self._workspace = rooms, workspace
 
     async def replay(
