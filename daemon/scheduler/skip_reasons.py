@@ -24,7 +24,7 @@ UNREHEARSED = "rehearse_first = true, and no rehearsal of it as it is now was ap
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Hindrance:
+class SkipReason:
     """Why a slot does not start."""
 
     reason: Reason

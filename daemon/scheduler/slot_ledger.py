@@ -24,7 +24,7 @@ from daemon.models import Outcome, Reason, Run, Status
 from daemon.runs.rehearsal.approved import approved
 from daemon.scheduler.backoff import Patience
 from daemon.scheduler.routine_times import named, schedule_of, starts_by_itself
-from daemon.scheduler.skip_reasons import UNREHEARSED, Afford, Gates, Hindrance, anything, rule_of
+from daemon.scheduler.skip_reasons import UNREHEARSED, Afford, Gates, SkipReason, anything, rule_of
 from daemon.scheduler.slots import Settled, Stretch, apart, between, settle, skipped, still_told
 from daemon.store.journal import Claim, Journal, Portion, RoutineState, SlotRow
 from daemon.system.clock import Clock
@@ -409,25 +409,25 @@ class Ledger:
     def _count(self, name: str, stretch: Stretch) -> int:
         return 1 + self.schedules[name].count(stretch.first, stretch.last)
 
-    async def _hindrance(self, name: str, now: datetime) -> Hindrance | None:
+    async def _hindrance(self, name: str, now: datetime) -> SkipReason | None:
         """Return why a slot that may start must not, as far as no tool and no model is needed to tell."""
         routine = self.routines[name]
         if name in self.unrehearsed:
-            return Hindrance(reason=Reason.GATE, rule=UNREHEARSED)
+            return SkipReason(reason=Reason.GATE, rule=UNREHEARSED)
         if self.rests_until(name, now):
             return self._hindered(name, Reason.NOT_BEFORE)
         if key := await self._gates.closed_by(routine, self.schedules[name], self.states[name], now):
-            return Hindrance(reason=Reason.GATE, rule=key)
+            return SkipReason(reason=Reason.GATE, rule=key)
         active = self._occupied.get(name) if self._occupied else None
         if active and overlaps(routine, active):
             return self._hindered(name, Reason.OVERLAP)
         cap = await self.afford(routine)
-        return Hindrance(reason=Reason.BUDGET, rule=cap) if cap else None
+        return SkipReason(reason=Reason.BUDGET, rule=cap) if cap else None
 
-    def _hindered(self, name: str, reason: Reason) -> Hindrance:
-        return Hindrance(reason=reason, rule=rule_of(reason, self.routines[name], self.states[name]))
+    def _hindered(self, name: str, reason: Reason) -> SkipReason:
+        return SkipReason(reason=reason, rule=rule_of(reason, self.routines[name], self.states[name]))
 
-    async def hindrance_now(self, name: str) -> Hindrance | None:
+    async def hindrance_now(self, name: str) -> SkipReason | None:
         """Return why an event may not start a routine at this moment."""
         now = self._clock.now()
         await self._end_pauses([name], now)
@@ -450,7 +450,7 @@ class Ledger:
         """Do so where nothing else is started with a routine: of a hundred others it has nothing to know."""
         self._occupied = {name: tuple(run.id for run in await self._journal.active(name))}
 
-    async def let_pass(self, name: str, slot: datetime, hindrance: Hindrance) -> None:
+    async def let_pass(self, name: str, slot: datetime, hindrance: SkipReason) -> None:
         """Account for a moment at which a run was not started."""
         await self._account([(name, skipped(slot, hindrance.reason, rule=hindrance.rule))])
 
