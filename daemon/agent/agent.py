@@ -17,7 +17,17 @@ import structlog
 
 from daemon.agent.loop import Limits, converse
 from daemon.agent.prompt import Persona, PromptContext, join, render
-from daemon.agent.tool_calls import Desk, Hands, Judge, NobodyToAsk, NoPolicy, NoScreen, Recorder, Screen, cleaned
+from daemon.agent.tool_calls import (
+    Desk,
+    Judge,
+    NobodyToAsk,
+    NoPolicy,
+    NoScreen,
+    Recorder,
+    Screen,
+    ToolCallRunner,
+    cleaned,
+)
 from daemon.agent.transcript import PendingCall, Transcript, fact_body, image_body, llm_step
 from daemon.errors import ContextOverflow, OverBudget, Overloaded, ProviderError, Retryable
 from daemon.models import (
@@ -475,7 +485,7 @@ class Agent:
 
     async def act(self, pending: Sequence[PendingCall], allowance: int) -> None:
         """Run the calls that have no result yet."""
-        hands = Hands(
+        hands = ToolCallRunner(
             registry=self.registry,
             executor=self._executor,
             policy=self.policy,

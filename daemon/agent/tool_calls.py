@@ -145,7 +145,7 @@ class _Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hands:
+class ToolCallRunner:
     """Everything needed to run calls for one run."""
 
     registry: FunctionRegistry

@@ -22,7 +22,7 @@ from daemon.agent.conversations.conversations import ASK, Talk
 from daemon.agent.conversations.sessions import Past
 from daemon.agent.loop import Limits
 from daemon.agent.prompt import Persona, PromptContext
-from daemon.agent.tool_calls import Hands, NobodyToAsk
+from daemon.agent.tool_calls import NobodyToAsk, ToolCallRunner
 from daemon.definitions.config.config import Config
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.skills import Shelf
@@ -229,9 +229,9 @@ class RunHost:
         await self._rooms.servers.ready(_tools_of(routine))
         return routine
 
-    def hands_for(self, run: Run, routine: Routine) -> Hands:
+    def hands_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         """Return hands that gather: every tool there is, as far as the policy allows it."""
-        return Hands(
+        return ToolCallRunner(
             registry=self._rooms.registry,
             executor=self._held_back if run.trigger == REHEARSAL else self._executor,
             policy=self._policy,
@@ -243,9 +243,9 @@ class RunHost:
             stamp=self._stamp,
         )
 
-    def hands_for_gate(self, run: Run, routine: Routine) -> Hands:
+    def hands_for_gate(self, run: Run, routine: Routine) -> ToolCallRunner:
         """Return hands for the command of a gate: judged like any call of the shell, but they tell the exit code."""
-        return Hands(
+        return ToolCallRunner(
             registry=self._gate.registry,
             executor=self._gate,
             policy=self._policy,

@@ -8,7 +8,7 @@ from shlex import join
 from typing import TYPE_CHECKING, Any
 
 from daemon.agent.texts import paragraph
-from daemon.agent.tool_calls import Hands
+from daemon.agent.tool_calls import ToolCallRunner
 from daemon.agent.transcript import PendingCall, Transcript
 from daemon.definitions.routines.rules import PATH
 from daemon.errors import ToolFailed
@@ -43,7 +43,7 @@ def key_of(name: str) -> str:
 async def gather(
     wanted: Sequence[Gather],
     *,
-    hands: Hands,
+    hands: ToolCallRunner,
     steps: Sequence[Step],
     record: Callable[..., Awaitable[object]],
     before: Mapping[str, Any],
@@ -60,7 +60,7 @@ async def gather(
 async def _results(
     calls: Sequence[FunctionCall],
     *,
-    hands: Hands,
+    hands: ToolCallRunner,
     steps: Sequence[Step],
     record: Callable[..., Awaitable[object]],
 ) -> dict[str, Json]:
@@ -93,7 +93,7 @@ def _pending(call: FunctionCall, started: Step | None) -> PendingCall:
     return PendingCall(key=str(call.id), call=call, started=started is not None, repeatable=repeatable)
 
 
-def _fact(wanted: Gather, result: Json, hands: Hands, before: Any) -> Fact:
+def _fact(wanted: Gather, result: Json, hands: ToolCallRunner, before: Any) -> Fact:
     value, ok = result.get("value"), bool(result["ok"])
     definition = hands.registry.get_function(wanted.tool)
     tell = definition.changes if definition else None
@@ -164,7 +164,7 @@ def with_facts(goal: str, facts: Sequence[Fact], language: str) -> str:
 
 
 async def closed_by_command(
-    gate: Gate, *, hands: Hands, steps: Sequence[Step], record: Callable[..., Awaitable[object]]
+    gate: Gate, *, hands: ToolCallRunner, steps: Sequence[Step], record: Callable[..., Awaitable[object]]
 ) -> str | None:
     """Return why the gate's command closes it, or None if it opens it.
 

@@ -54,7 +54,7 @@ from daemon.tools.reported_items import judged, reported
 
 if TYPE_CHECKING:
     from daemon.agent.agent import Agent
-    from daemon.agent.tool_calls import Hands
+    from daemon.agent.tool_calls import ToolCallRunner
     from daemon.definitions.routines.routine import Gather, Routine
     from daemon.models import Fact
     from daemon.store.journal import Journal
@@ -148,8 +148,8 @@ class Around(Protocol):
 
     @property
     def journal(self) -> History: ...
-    def hands_for(self, run: Run, routine: Routine) -> Hands: ...
-    def hands_for_gate(self, run: Run, routine: Routine) -> Hands:
+    def hands_for(self, run: Run, routine: Routine) -> ToolCallRunner: ...
+    def hands_for_gate(self, run: Run, routine: Routine) -> ToolCallRunner:
         """Hands whose `shell` tells the exit code."""
 
     async def agent_for(self, run: Run, routine: Routine, record: Record, deadline: float) -> Agent: ...

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.agent.tool_calls import Hands
+from daemon.agent.tool_calls import ToolCallRunner
 from daemon.definitions.schedule import Schedule
 from daemon.models import Outcome, Reason, Status, StepKind, ToolContext
 from daemon.policy.policy import Policy
@@ -53,7 +53,7 @@ class Gated(House):
 
     def hands_for_gate(self, run, routine):
         context = ToolContext(run=run.id, routine=run.routine, workspace=self.workspace)
-        return Hands(
+        return ToolCallRunner(
             registry=self.tools,
             executor=ToolExecutor(self.tools),
             policy=self.real,

@@ -11,7 +11,7 @@ import pytest
 from daemon.agent.agent import Agent
 from daemon.agent.loop import Limits
 from daemon.agent.prompt import Persona, PromptContext
-from daemon.agent.tool_calls import Hands
+from daemon.agent.tool_calls import ToolCallRunner
 from daemon.definitions.routines.routine import Routine
 from daemon.errors import BadKey, DaemonError, Overloaded, ToolFailed
 from daemon.models import DeliveryStatus, Outcome, Status, StepKind, ToolContext, Usage
@@ -92,7 +92,7 @@ class House:
         return ToolContext(run=run.id, routine=run.routine, workspace=Path("/nowhere"))
 
     def hands_for(self, run, routine):
-        return Hands(
+        return ToolCallRunner(
             registry=self.registry,
             executor=ToolExecutor(self.registry),
             policy=self.policy,

@@ -14,7 +14,7 @@ from structlog.contextvars import bound_contextvars
 from daemon.agent.agent import NEVER, Agent
 from daemon.agent.loop import Limits
 from daemon.agent.prompt import Persona, PromptContext
-from daemon.agent.tool_calls import Hands, NobodyToAsk, Parked
+from daemon.agent.tool_calls import NobodyToAsk, Parked, ToolCallRunner
 from daemon.agent.transcript import Transcript, facts_from, image_from
 from daemon.definitions.routines.routine import Routine
 from daemon.errors import DaemonError, OverBudget, ProviderError, Refused
@@ -139,13 +139,13 @@ class _Stage:
 
     # --- what run.answer asks for
 
-    def hands_for_gate(self, run: Run, routine: Routine) -> Hands:
+    def hands_for_gate(self, run: Run, routine: Routine) -> ToolCallRunner:
         return self.hands_for(run, routine)
 
-    def hands_for(self, run: Run, routine: Routine) -> Hands:
+    def hands_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         """Return hands that gather: what was there then."""
         offered = next(iter(self._unknown.values()), None)
-        return Hands(
+        return ToolCallRunner(
             registry=self._registry,
             executor=self._hands,
             policy=self._judge,

@@ -11,7 +11,7 @@ import pytest
 from daemon.agent.agent import Agent
 from daemon.agent.loop import Limits
 from daemon.agent.prompt import Persona, PromptContext
-from daemon.agent.tool_calls import Hands
+from daemon.agent.tool_calls import ToolCallRunner
 from daemon.definitions.routines.routine import Routine
 from daemon.injection.inspector import Screen
 from daemon.models import ApprovalStatus, Run, Status, ToolContext, Usage, WaitingNotice
@@ -145,8 +145,8 @@ class House:
         approvals = self.approvals
         return Desk(run, self.journal, lambda: self.policy, approvals.calls, approvals.remembered, now=self.now)
 
-    def hands_for(self, run: Run, routine: Routine) -> Hands:
-        return Hands(
+    def hands_for(self, run: Run, routine: Routine) -> ToolCallRunner:
+        return ToolCallRunner(
             registry=self.registry,
             executor=ToolExecutor(self.registry),
             policy=self.policy,
