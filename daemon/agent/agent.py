@@ -18,7 +18,7 @@ import structlog
 from daemon.agent.loop import Limits, converse
 from daemon.agent.prompt import Persona, PromptContext, join, render
 from daemon.agent.tool_calls import (
-    Desk,
+    Approver,
     Judge,
     NobodyToAsk,
     NoPolicy,
@@ -133,7 +133,7 @@ class Agent:
         deadline: float | None = None,
         emit: Callable[[Json], None] = lambda _event: None,
         redact: Callable[[str], str] = str,
-        desk: Desk | None = None,
+        desk: Approver | None = None,
         screen: Screen | None = None,
         stamp: Callable[[], Json] = dict,
         taint: Taint = Taint.NONE,

@@ -78,7 +78,7 @@ class Ruling:
     """The rule that wants a person to be asked, where the verdict is a person's, or follows from one."""
 
 
-class Desk(Protocol):
+class Approver(Protocol):
     """Where calls lie that a person has to allow."""
 
     async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> Ruling: ...
@@ -154,7 +154,7 @@ class ToolCallRunner:
     context: ToolContext
     offered: Sequence[str]
     redact: Callable[[str], str] = str
-    desk: Desk = field(default_factory=NobodyToAsk)
+    desk: Approver = field(default_factory=NobodyToAsk)
     screen: Screen = field(default_factory=NoScreen)
     stamp: Callable[[], Json] = dict
     """What is written beside each verdict: which policy was in force, and in which sandbox calls ran."""

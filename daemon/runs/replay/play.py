@@ -31,7 +31,7 @@ from daemon.tools.builtin import sysinfo
 from daemon.tools.registry import FunctionRegistry
 
 if TYPE_CHECKING:
-    from daemon.agent.tool_calls import Desk
+    from daemon.agent.tool_calls import Approver
     from daemon.models import Json
     from daemon.providers import LLMProvider
     from daemon.runs.run import Record
@@ -217,7 +217,7 @@ class _Stage:
         return Taint.TAINTED if origin and origin.tainted else Taint.NONE
 
     @property
-    def _who_is_asked(self) -> Desk:
+    def _who_is_asked(self) -> Approver:
         nobody = self._cassette.run.trigger == SUBAGENT and self._wish.policy is not None
         return NobodyToAsk() if nobody else self._desk
 
