@@ -61,7 +61,7 @@ class Parked(Exception):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ruling:
+class ApprovalDecision:
     """What became of a call that the policy wants a person to be asked about."""
 
     verdict: Verdict
@@ -81,15 +81,15 @@ class Ruling:
 class Approver(Protocol):
     """Where calls lie that a person has to allow."""
 
-    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> Ruling: ...
+    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> ApprovalDecision: ...
 
 
 class NobodyToAsk:
     """Deny what a person would have to allow: for an agent used as a library."""
 
-    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> Ruling:
+    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> ApprovalDecision:
         reason = verdict.reason or "a person would have to allow it"
-        return Ruling(verdict=replace(verdict, effect=Effect.DENY, reason=reason))
+        return ApprovalDecision(verdict=replace(verdict, effect=Effect.DENY, reason=reason))
 
 
 class Screen(Protocol):

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from daemon.agent.texts import say
-from daemon.agent.tool_calls import Ruling
+from daemon.agent.tool_calls import ApprovalDecision
 from daemon.models import Approval, ApprovalStatus, Effect, FunctionCall, Petition, Run, Taint, Verdict
 from daemon.runs.approvals.request import digest
 
@@ -48,13 +48,13 @@ class Desk:
         self._asking: dict[tuple[str, str], str] = {}
         """Calls of this attempt that wait, by turn and digest."""
 
-    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> Ruling:
+    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> ApprovalDecision:
         """Say whether a call may start, is refused, or waits."""
         routine = self._run.routine
         request = await self._calls.describe(call.name, call.arguments, routine=routine)
         if (not taint or self._trusted_when_tainted(call.name)) and (rule := self._remembered.allows(request)):
             allowed = Verdict(effect=Effect.ALLOW, rule=rule, reason=f"asked by {verdict.rule}")
-            return Ruling(verdict=allowed, standing=rule, asked=verdict.rule)
+            return ApprovalDecision(verdict=allowed, standing=rule, asked=verdict.rule)
         asked = Petition(
             call_id=key,
             tool=call.name,
@@ -82,7 +82,7 @@ class Desk:
     def _fits(self, answer: Approval, asked: Petition) -> bool:
         return answer.petition.digest == asked.digest
 
-    def _answered(self, own: Approval | None, verdict: Verdict) -> Ruling | None:
+    def _answered(self, own: Approval | None, verdict: Verdict) -> ApprovalDecision | None:
         """Rule by the answer that this very call was given."""
         if own is None or own.decided is None:
             return None
@@ -92,28 +92,28 @@ class Desk:
             allowed = Verdict(
                 effect=Effect.ALLOW, rule=f"approval {own.id} by {own.by}", reason=f"asked by {verdict.rule}"
             )
-            return Ruling(verdict=allowed, approval=own.id, note=note, asked=verdict.rule)
+            return ApprovalDecision(verdict=allowed, approval=own.id, note=note, asked=verdict.rule)
         return self._denied(own.status, verdict) if own.status in _REFUSED else None
 
-    def _of_a_twin(self, asked: Petition, verdict: Verdict) -> Ruling | None:
+    def _of_a_twin(self, asked: Petition, verdict: Verdict) -> ApprovalDecision | None:
         """Rule by what becomes of the same call earlier in the turn: of twins one is asked about, and one is run."""
         turn = _turn(asked.call_id)
         if not turn:
             return None
         if self._asking.get((turn, asked.digest), asked.call_id) != asked.call_id:
-            return Ruling(verdict=verdict)
+            return ApprovalDecision(verdict=verdict)
         for each in self._answers or ():
             twin = each.petition
             if not (self._fits(each, asked) and _turn(twin.call_id) == turn and twin.call_id != asked.call_id):
                 continue
             if each.status in (ApprovalStatus.APPROVED, ApprovalStatus.USED):
                 merged = replace(verdict, effect=Effect.DENY, reason="the same call of this turn was approved once")
-                return Ruling(verdict=merged, note=say("merged", self._language), asked=verdict.rule)
+                return ApprovalDecision(verdict=merged, note=say("merged", self._language), asked=verdict.rule)
             if each.status is ApprovalStatus.PENDING:
-                return Ruling(verdict=verdict)
+                return ApprovalDecision(verdict=verdict)
         return None
 
-    def _refused_before(self, asked: Petition, verdict: Verdict) -> Ruling | None:
+    def _refused_before(self, asked: Petition, verdict: Verdict) -> ApprovalDecision | None:
         """Deny what a person need not be bothered with."""
         refused = [each for each in self._answers or () if each.status in _REFUSED]
         if same := next((each for each in refused if self._fits(each, asked)), None):
@@ -122,20 +122,20 @@ class Desk:
             return self._denied("tired", verdict)
         return None
 
-    def _denied(self, why: str, verdict: Verdict) -> Ruling:
+    def _denied(self, why: str, verdict: Verdict) -> ApprovalDecision:
         reason = {"rejected": "a person said no", "expired": "nobody answered in time"}.get(
             why, f"{MOST_REFUSALS} questions of this run were refused"
         )
-        return Ruling(
+        return ApprovalDecision(
             verdict=replace(verdict, effect=Effect.DENY, reason=reason, allowed=""),
             note=say(why, self._language),
             asked=verdict.rule,
         )
 
-    def _ask(self, asked: Petition, verdict: Verdict) -> Ruling:
+    def _ask(self, asked: Petition, verdict: Verdict) -> ApprovalDecision:
         if turn := _turn(asked.call_id):
             self._asking[turn, asked.digest] = asked.call_id
-        return Ruling(verdict=verdict, petition=asked)
+        return ApprovalDecision(verdict=verdict, petition=asked)
 
 
 def _turn(call_id: str) -> str:

@@ -15,7 +15,7 @@ from difflib import unified_diff
 from typing import TYPE_CHECKING
 
 from daemon.agent.texts import say
-from daemon.agent.tool_calls import Ruling
+from daemon.agent.tool_calls import ApprovalDecision
 from daemon.errors import ToolFailed
 from daemon.models import Effect, FunctionCall, Json, Taint, ToolContext, ToolResult, Verdict
 from daemon.policy.lexer import Unreadable
@@ -60,9 +60,9 @@ class HeldBack(ToolExecutor):
 class NobodyNeeded:
     """The desk of a rehearsal: nobody is asked, as nothing that would have to be allowed is done."""
 
-    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> Ruling:
+    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> ApprovalDecision:
         allowed = replace(verdict, effect=Effect.ALLOW, reason=f"asked by {verdict.rule}")
-        return Ruling(verdict=allowed, standing=verdict.rule, asked=verdict.rule)
+        return ApprovalDecision(verdict=allowed, standing=verdict.rule, asked=verdict.rule)
 
 
 def would(policy: Policy, call: FunctionCall, context: ToolContext) -> str:

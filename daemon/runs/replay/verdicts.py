@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.agent.texts import say
-from daemon.agent.tool_calls import Ruling
+from daemon.agent.tool_calls import ApprovalDecision
 from daemon.definitions.routines.routine import Routine
 from daemon.models import Effect, FunctionCall, Json, Petition, StepKind, Taint, Verdict
 from daemon.policy.policy import Policy
@@ -136,7 +136,7 @@ class TapeDesk:
         self.would_ask: dict[str, Verdict] = {}
         """Calls that a person would be asked about and was not then."""
 
-    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> Ruling:
+    async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> ApprovalDecision:
         """Say what became of the question."""
         step = self._tape.calls.get(key)
         same = step is not None and request_of(step.body["tool"], step.body.get("arguments")) == request_of(
@@ -144,21 +144,23 @@ class TapeDesk:
         )
         if step is None or not same or not step.body.get("verdict"):
             if not self._trying:
-                return Ruling(verdict=verdict, petition=self._petition(key, call, verdict))
+                return ApprovalDecision(verdict=verdict, petition=self._petition(key, call, verdict))
             return self._as_if(key, verdict)
         if not asked_by(step.body):
             return self._as_if(key, verdict)
         if key not in self._answered and self._waited(key):
             self._waiting.add(key)
-            return Ruling(verdict=verdict, petition=self._petition(key, call, verdict))
+            return ApprovalDecision(verdict=verdict, petition=self._petition(key, call, verdict))
         then, asked = verdict_of(step.body), str(step.body.get("asked", ""))
         if then.allows:
             approval = str(step.body.get("approval", ""))
-            return Ruling(verdict=then, approval=approval, standing="" if approval else then.rule, asked=asked)
+            return ApprovalDecision(
+                verdict=then, approval=approval, standing="" if approval else then.rule, asked=asked
+            )
         said = self._tape.results.get(key)
         note = str(said.body["text"]) if said else ""
         head = say("enough", self._tape.language, count="\0").partition("\0")[0]
-        return Ruling(verdict=then, note=note.partition(f" {head}")[0], asked=asked)
+        return ApprovalDecision(verdict=then, note=note.partition(f" {head}")[0], asked=asked)
 
     def answer(self) -> bool:
         """Let the next answer come, in the order of then; tell whether there was one to wait for."""
@@ -166,9 +168,9 @@ class TapeDesk:
         self._answered.update(waiting[:1])
         return bool(waiting)
 
-    def _as_if(self, key: str, verdict: Verdict) -> Ruling:
+    def _as_if(self, key: str, verdict: Verdict) -> ApprovalDecision:
         self.would_ask[key] = verdict
-        return Ruling(verdict=replace(verdict, effect=Effect.ALLOW), standing=verdict.rule)
+        return ApprovalDecision(verdict=replace(verdict, effect=Effect.ALLOW), standing=verdict.rule)
 
     @staticmethod
     def _petition(key: str, call: FunctionCall, verdict: Verdict) -> Petition:
