@@ -19,8 +19,8 @@ from daemon.agent.loop import Limits, converse
 from daemon.agent.prompt import Persona, PromptContext, join, render
 from daemon.agent.tool_calls import (
     Approver,
+    DenyApprovals,
     Judge,
-    NobodyToAsk,
     NoPolicy,
     NoScreen,
     Recorder,
@@ -152,7 +152,7 @@ class Agent:
         self.context = context or _context_of_a_library_user()
         self.limits, self.required_tools, self.deadline = limits or Limits(), required_tools, deadline
         self.emit, self.redact = emit, redact
-        self.desk, self.screen, self.stamp = desk or NobodyToAsk(), screen or NoScreen(), stamp
+        self.desk, self.screen, self.stamp = desk or DenyApprovals(), screen or NoScreen(), stamp
         self.transcript = Transcript(steps, taint)
         self.inbox, self.watched, self._said = inbox or _Deaf(), watched, said
         self._skills = skills

@@ -84,7 +84,7 @@ class Approver(Protocol):
     async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> ApprovalDecision: ...
 
 
-class NobodyToAsk:
+class DenyApprovals:
     """Deny what a person would have to allow: for an agent used as a library."""
 
     async def rule(self, key: str, call: FunctionCall, verdict: Verdict, taint: Taint) -> ApprovalDecision:
@@ -154,7 +154,7 @@ class ToolCallRunner:
     context: ToolContext
     offered: Sequence[str]
     redact: Callable[[str], str] = str
-    desk: Approver = field(default_factory=NobodyToAsk)
+    desk: Approver = field(default_factory=DenyApprovals)
     screen: Screen = field(default_factory=NoScreen)
     stamp: Callable[[], Json] = dict
     """What is written beside each verdict: which policy was in force, and in which sandbox calls ran."""

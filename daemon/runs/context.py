@@ -22,7 +22,7 @@ from daemon.agent.conversations.conversations import ASK, Talk
 from daemon.agent.conversations.sessions import Past
 from daemon.agent.loop import Limits
 from daemon.agent.prompt import Persona, PromptContext
-from daemon.agent.tool_calls import NobodyToAsk, ToolCallRunner
+from daemon.agent.tool_calls import DenyApprovals, ToolCallRunner
 from daemon.definitions.config.config import Config
 from daemon.definitions.routines.routine import Routine
 from daemon.definitions.skills import Shelf
@@ -372,9 +372,9 @@ class RunHost:
         if self._rooms.traces:
             self._rooms.traces.look(run)
 
-    def _desk(self, run: Run) -> Desk | NobodyToAsk | NobodyNeeded:
+    def _desk(self, run: Run) -> Desk | DenyApprovals | NobodyNeeded:
         if run.trigger == SUBAGENT:
-            return NobodyToAsk()  # whoever it works for cannot wait with it
+            return DenyApprovals()  # whoever it works for cannot wait with it
         if run.trigger == REHEARSAL:
             return NobodyNeeded()
         return Desk(

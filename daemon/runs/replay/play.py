@@ -14,7 +14,7 @@ from structlog.contextvars import bound_contextvars
 from daemon.agent.agent import NEVER, Agent
 from daemon.agent.loop import Limits
 from daemon.agent.prompt import Persona, PromptContext
-from daemon.agent.tool_calls import NobodyToAsk, Parked, ToolCallRunner
+from daemon.agent.tool_calls import DenyApprovals, Parked, ToolCallRunner
 from daemon.agent.transcript import Transcript, facts_from, image_from
 from daemon.definitions.routines.routine import Routine
 from daemon.errors import DaemonError, OverBudget, ProviderError, Refused
@@ -219,7 +219,7 @@ class _Stage:
     @property
     def _who_is_asked(self) -> Approver:
         nobody = self._cassette.run.trigger == SUBAGENT and self._wish.policy is not None
-        return NobodyToAsk() if nobody else self._desk
+        return DenyApprovals() if nobody else self._desk
 
     @property
     def _context(self) -> ToolContext:
