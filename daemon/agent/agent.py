@@ -18,10 +18,10 @@ import structlog
 from daemon.agent.loop import Limits, converse
 from daemon.agent.prompt import Persona, PromptContext, join, render
 from daemon.agent.tool_calls import (
+    AllowAll,
     Approver,
     DenyApprovals,
     Judge,
-    NoPolicy,
     NoScreen,
     Recorder,
     Screen,
@@ -148,7 +148,7 @@ class Agent:
         from daemon.tools.registry import FunctionRegistry
 
         self.registry = tools if tools is not None else FunctionRegistry()
-        self.memory, self.policy, self.journal = memory, policy or NoPolicy(), journal or _Kept()
+        self.memory, self.policy, self.journal = memory, policy or AllowAll(), journal or _Kept()
         self.context = context or _context_of_a_library_user()
         self.limits, self.required_tools, self.deadline = limits or Limits(), required_tools, deadline
         self.emit, self.redact = emit, redact

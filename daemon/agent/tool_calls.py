@@ -105,7 +105,7 @@ class NoScreen:
         return result
 
 
-class NoPolicy:
+class AllowAll:
     """Allow everything: for an agent used as a library on functions its own program registered."""
 
     def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict:
