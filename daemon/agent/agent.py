@@ -22,7 +22,7 @@ from daemon.agent.tool_calls import (
     Approver,
     DenyApprovals,
     Judge,
-    NoScreen,
+    NoInspection,
     Recorder,
     Screen,
     ToolCallRunner,
@@ -152,7 +152,7 @@ class Agent:
         self.context = context or _context_of_a_library_user()
         self.limits, self.required_tools, self.deadline = limits or Limits(), required_tools, deadline
         self.emit, self.redact = emit, redact
-        self.desk, self.screen, self.stamp = desk or DenyApprovals(), screen or NoScreen(), stamp
+        self.desk, self.screen, self.stamp = desk or DenyApprovals(), screen or NoInspection(), stamp
         self.transcript = Transcript(steps, taint)
         self.inbox, self.watched, self._said = inbox or _Deaf(), watched, said
         self._skills = skills

@@ -98,7 +98,7 @@ class Screen(Protocol):
     async def look(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult: ...
 
 
-class NoScreen:
+class NoInspection:
     """Trust everything: for an agent used as a library on functions its own program registered."""
 
     async def look(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult:
@@ -155,7 +155,7 @@ class ToolCallRunner:
     offered: Sequence[str]
     redact: Callable[[str], str] = str
     desk: Approver = field(default_factory=DenyApprovals)
-    screen: Screen = field(default_factory=NoScreen)
+    screen: Screen = field(default_factory=NoInspection)
     stamp: Callable[[], Json] = dict
     """What is written beside each verdict: which policy was in force, and in which sandbox calls ran."""
     tool_retries: int = 3
