@@ -24,7 +24,7 @@ from daemon.agent.tool_calls import (
     Judge,
     NoInspection,
     Recorder,
-    Screen,
+    ResultInspector,
     ToolCallRunner,
     cleaned,
 )
@@ -134,7 +134,7 @@ class Agent:
         emit: Callable[[Json], None] = lambda _event: None,
         redact: Callable[[str], str] = str,
         desk: Approver | None = None,
-        screen: Screen | None = None,
+        screen: ResultInspector | None = None,
         stamp: Callable[[], Json] = dict,
         taint: Taint = Taint.NONE,
         said: Sequence[LLMMessage] = (),

@@ -92,7 +92,7 @@ class DenyApprovals:
         return ApprovalDecision(verdict=replace(verdict, effect=Effect.DENY, reason=reason))
 
 
-class Screen(Protocol):
+class ResultInspector(Protocol):
     """Who looks at what a call brought before a model sees it."""
 
     async def look(self, key: str, call: FunctionCall, result: ToolResult) -> ToolResult: ...
@@ -155,7 +155,7 @@ class ToolCallRunner:
     offered: Sequence[str]
     redact: Callable[[str], str] = str
     desk: Approver = field(default_factory=DenyApprovals)
-    screen: Screen = field(default_factory=NoInspection)
+    screen: ResultInspector = field(default_factory=NoInspection)
     stamp: Callable[[], Json] = dict
     """What is written beside each verdict: which policy was in force, and in which sandbox calls ran."""
     tool_retries: int = 3
