@@ -44,7 +44,7 @@ class Recorder(Protocol):
         """Queue the steps at once, in order, to be written with what follows: nobody waits for them."""
 
 
-class Judge(Protocol):
+class PolicyEngine(Protocol):
     """Who says whether a call may run."""
 
     def judge(self, tool: str, arguments: Json, *, routine: str, tainted: bool = False) -> Verdict: ...
@@ -150,7 +150,7 @@ class ToolCallRunner:
 
     registry: FunctionRegistry
     executor: ToolExecutor
-    policy: Judge
+    policy: PolicyEngine
     context: ToolContext
     offered: Sequence[str]
     redact: Callable[[str], str] = str
