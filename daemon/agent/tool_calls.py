@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_DENIALS = 3
 
 
-class Recorder(Protocol):
+class CallRecorder(Protocol):
     """Where the steps of one run are kept."""
 
     @property
