@@ -68,7 +68,7 @@ class InjectionPolicy(Protocol):
         """Tell whether a result that gives orders is shown all the same, as untrusted as can be."""
 
 
-class Screen:
+class InjectionInspector:
     """Looks at what the calls of one run bring."""
 
     def __init__(

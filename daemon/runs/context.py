@@ -30,7 +30,7 @@ from daemon.delivery.incidents.model_outages import Outages
 from daemon.delivery.outbox import Outbox
 from daemon.delivery.targets import Targets
 from daemon.errors import DaemonError, OverBudget, ProviderError
-from daemon.injection.inspector import Screen
+from daemon.injection.inspector import InjectionInspector
 from daemon.memory import archive
 from daemon.memory.memory import Briefing, Memory
 from daemon.memory.segments import Segment
@@ -387,8 +387,10 @@ class RunHost:
             language=self._rooms.config.agent.language,
         )
 
-    def _screen(self, run: Run) -> Screen:
-        return Screen(run, self.journal, lambda: self._rooms.policy, language=self._rooms.config.agent.language)
+    def _screen(self, run: Run) -> InjectionInspector:
+        return InjectionInspector(
+            run, self.journal, lambda: self._rooms.policy, language=self._rooms.config.agent.language
+        )
 
     def _stamp(self) -> Json:
         known = self._rooms.ladder.known

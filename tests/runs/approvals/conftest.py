@@ -13,7 +13,7 @@ from daemon.agent.loop import Limits
 from daemon.agent.prompt import Persona, PromptContext
 from daemon.agent.tool_calls import ToolCallRunner
 from daemon.definitions.routines.routine import Routine
-from daemon.injection.inspector import Screen
+from daemon.injection.inspector import InjectionInspector
 from daemon.models import ApprovalStatus, Run, Status, ToolContext, Usage, WaitingNotice
 from daemon.policy.policy import Policy
 from daemon.providers import create_provider
@@ -153,7 +153,7 @@ class House:
             context=self.context(run),
             offered=self.registry.names(),
             desk=self.desk(run),
-            screen=Screen(run, self.journal, lambda: self.policy),
+            screen=InjectionInspector(run, self.journal, lambda: self.policy),
             stamp=self.stamp,
         )
 
@@ -178,7 +178,7 @@ class House:
             steps=record.steps,
             deadline=deadline,
             desk=self.desk(run),
-            screen=Screen(run, self.journal, lambda: self.policy),
+            screen=InjectionInspector(run, self.journal, lambda: self.policy),
             stamp=self.stamp,
             taint=run.taint,
         )
