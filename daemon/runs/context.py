@@ -60,7 +60,7 @@ from daemon.providers.budget import BudgetLedger, RunBudget
 from daemon.providers.metered import MeteredProvider
 from daemon.providers.pool import Providers
 from daemon.runs.approvals.approvals import Approvals
-from daemon.runs.approvals.approver import Desk
+from daemon.runs.approvals.approver import RunApprover
 from daemon.runs.approvals.notice import waiting_notice
 from daemon.runs.events import Events
 from daemon.runs.images import Pictures, look_at
@@ -372,12 +372,12 @@ class RunHost:
         if self._rooms.traces:
             self._rooms.traces.look(run)
 
-    def _desk(self, run: Run) -> Desk | DenyApprovals | NobodyNeeded:
+    def _desk(self, run: Run) -> RunApprover | DenyApprovals | NobodyNeeded:
         if run.trigger == SUBAGENT:
             return DenyApprovals()  # whoever it works for cannot wait with it
         if run.trigger == REHEARSAL:
             return NobodyNeeded()
-        return Desk(
+        return RunApprover(
             run,
             self.journal,
             lambda: self._rooms.policy,

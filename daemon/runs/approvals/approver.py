@@ -28,7 +28,7 @@ MOST_REFUSALS = 3
 _REFUSED = (ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED)
 
 
-class Desk:
+class RunApprover:
     """Rules on the calls of one run."""
 
     def __init__(

@@ -18,7 +18,7 @@ from daemon.models import ApprovalStatus, Run, Status, ToolContext, Usage, Waiti
 from daemon.policy.policy import Policy
 from daemon.providers import create_provider
 from daemon.runs.approvals.approvals import Approvals
-from daemon.runs.approvals.approver import Desk
+from daemon.runs.approvals.approver import RunApprover
 from daemon.runs.approvals.notice import waiting_notice
 from daemon.runs.approvals.remembered import Remembered
 from daemon.runs.approvals.request import CallDescriber
@@ -141,9 +141,9 @@ class House:
     def context(self, run: Run) -> ToolContext:
         return ToolContext(run=run.id, routine=run.routine, workspace=self.workspace)
 
-    def desk(self, run: Run) -> Desk:
+    def desk(self, run: Run) -> RunApprover:
         approvals = self.approvals
-        return Desk(run, self.journal, lambda: self.policy, approvals.calls, approvals.remembered, now=self.now)
+        return RunApprover(run, self.journal, lambda: self.policy, approvals.calls, approvals.remembered, now=self.now)
 
     def hands_for(self, run: Run, routine: Routine) -> ToolCallRunner:
         return ToolCallRunner(
