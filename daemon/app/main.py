@@ -388,14 +388,14 @@ def doctor(options: Options) -> int:
 def policy(options: Options) -> int:
     """Work on the policy: what it says, and what another would have said."""
     from daemon.app.commands.policy_arguments import add_words
-    from daemon.app.commands.policy_files import Desk
+    from daemon.app.commands.policy_files import PolicyFiles
     from daemon.cli.parser import Parser
 
     parser = Parser(prog="agentd policy", description="For the person who writes the policy; nothing is changed.")
     for each in add_words(parser):
         _add_places(each, again=True)
     asked = parser.parse_args(options.rest, options)
-    desk = Desk(config=_config(asked), state=_state(asked), as_json=getattr(asked, "json", False))
+    desk = PolicyFiles(config=_config(asked), state=_state(asked), as_json=getattr(asked, "json", False))
     return int(asked.on_policy(desk, asked))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon.app.commands.logs import parse_since
-from daemon.app.commands.policy_files import Desk
+from daemon.app.commands.policy_files import PolicyFiles
 from daemon.cli.progress_bar import bar, counting
 from daemon.definitions.words import display
 from daemon.errors import ConfigError, Fault, NotFound
@@ -36,7 +36,7 @@ def _since(options: Namespace) -> datetime:
         raise ConfigError(Fault(file="--since", key="", found="", problem=str(error))) from None
 
 
-def check(desk: Desk, options: Namespace) -> int:
+def check(desk: PolicyFiles, options: Namespace) -> int:
     """Load a policy and tell what is to be said of it."""
     file = options.file or desk.config.policy_path
     policy = desk.policy(options.file)
@@ -49,7 +49,7 @@ def check(desk: Desk, options: Namespace) -> int:
     return 0
 
 
-def explain_call(desk: Desk, options: Namespace) -> int:
+def explain_call(desk: PolicyFiles, options: Namespace) -> int:
     """Tell what the policy says of one call; the exit code says it, too."""
     policy = desk.policy(options.policy)
     arguments = _arguments(options.tool, options.words)
@@ -108,7 +108,7 @@ def _as_json(verdict: Verdict) -> Json:
     }
 
 
-def test(desk: Desk, options: Namespace) -> int:
+def test(desk: PolicyFiles, options: Namespace) -> int:
     """Judge the calls of a file; 1 if one of them is not as it expects."""
     policy = desk.policy(options.policy)
     wrong: list[dict[str, Any]] = []
@@ -167,7 +167,7 @@ def _cases(file: Path) -> list[tuple[int, dict[str, Any]]]:
     return cases
 
 
-def backtest(desk: Desk, options: Namespace) -> int:
+def backtest(desk: PolicyFiles, options: Namespace) -> int:
     """Tell which recorded calls would fare otherwise under another policy."""
     new = desk.policy(options.file)
     calls = recorded(desk.state, desk.config.store_url(os.environ), since=_since(options), routine=options.routine)
@@ -215,7 +215,7 @@ def _told(found: Comparison, options: Namespace) -> str:
     return "\n".join([*lines, summary])
 
 
-def suggest_section(desk: Desk, options: Namespace) -> int:
+def suggest_section(desk: PolicyFiles, options: Namespace) -> int:
     """Print the narrowest section of a routine that what it did would fit into."""
     calls = recorded(desk.state, desk.config.store_url(os.environ), since=_since(options), routine=options.routine)
     if not calls:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Desk:
+class PolicyFiles:
     """What all of these verbs look at."""
 
     config: Config
