@@ -388,7 +388,7 @@ class ToolContext:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Petition:
+class ApprovalRequest:
     """One call that a person is to be asked about."""
 
     call_id: str
@@ -422,7 +422,7 @@ class Approval:
     id: str
     run: str
     routine: str
-    petition: Petition
+    petition: ApprovalRequest
     status: ApprovalStatus
     created: datetime
     expires: datetime

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from daemon.agent.texts import say
 from daemon.agent.transcript import PendingCall, call_step, result_step
-from daemon.models import Effect, FunctionCall, Json, Petition, Step, Taint, ToolContext, ToolResult, Verdict
+from daemon.models import ApprovalRequest, Effect, FunctionCall, Json, Step, Taint, ToolContext, ToolResult, Verdict
 
 if TYPE_CHECKING:
     from daemon.tools.executor import ToolExecutor
@@ -55,7 +55,7 @@ class PolicyEngine(Protocol):
 class Parked(Exception):
     """The run can only go on when a person has answered; all that could be done without is done and written down."""
 
-    def __init__(self, petitions: Sequence[Petition]) -> None:
+    def __init__(self, petitions: Sequence[ApprovalRequest]) -> None:
         self.petitions = tuple(petitions)
         super().__init__(f"{len(self.petitions)} to be answered")
 
@@ -66,7 +66,7 @@ class ApprovalDecision:
 
     verdict: Verdict
     """Allow or deny; ask as long as nobody has answered."""
-    petition: Petition | None = None
+    petition: ApprovalRequest | None = None
     """What to ask, where that has not been asked by a twin of this turn."""
     approval: str = ""
     """The id of the approval that is used up by the call's start."""
@@ -133,7 +133,7 @@ class _Plan:
     """What the run had read when this was judged."""
     waits: bool = False
     """Until a person has answered."""
-    petition: Petition | None = None
+    petition: ApprovalRequest | None = None
     approval: str = ""
     standing: str = ""
     note: str = ""

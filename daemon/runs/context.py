@@ -36,9 +36,9 @@ from daemon.memory.memory import Briefing, Memory
 from daemon.memory.segments import Segment
 from daemon.memory.summary import ANSWER_TOKENS, PATIENCE, question, summary_of, with_summary
 from daemon.models import (
+    ApprovalRequest,
     Json,
     LLMResponse,
-    Petition,
     ProgramTime,
     Reply,
     Run,
@@ -199,7 +199,7 @@ class RunHost:
         self._rooms.approvals.wake()
 
     def waiting_notice(
-        self, run: Run, routine: Routine, petitions: Sequence[Petition], until: datetime
+        self, run: Run, routine: Routine, petitions: Sequence[ApprovalRequest], until: datetime
     ) -> WaitingNotice:
         """Word what people are told when the run starts to wait for them.
 

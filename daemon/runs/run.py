@@ -22,8 +22,8 @@ from daemon.definitions.routines.routine import Gate
 from daemon.delivery.channels.base import deliveries_for
 from daemon.errors import DaemonError, Fenced, Retryable, StoreFull
 from daemon.models import (
+    ApprovalRequest,
     FunctionCall,
-    Petition,
     Reply,
     Run,
     Status,
@@ -186,7 +186,7 @@ class Host(Around, Protocol):
         """A question was put to a person: it expires some day."""
 
     def waiting_notice(
-        self, run: Run, routine: Routine, petitions: Sequence[Petition], until: datetime
+        self, run: Run, routine: Routine, petitions: Sequence[ApprovalRequest], until: datetime
     ) -> WaitingNotice:
         """Word what people are told when the run starts to wait for them."""
 

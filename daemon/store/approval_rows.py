@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from daemon.errors import NotFound, Refused
-from daemon.models import Approval, ApprovalStatus, Petition, Run, Taint
+from daemon.models import Approval, ApprovalRequest, ApprovalStatus, Run, Taint
 from daemon.store import audit
 from daemon.store.incidents import close_waiting
 from daemon.store.rows import (
@@ -46,7 +46,7 @@ def drop_open(connection: sqlite3.Connection, run: str, now: int) -> None:
 
 
 def ask(
-    connection: sqlite3.Connection, run: Run, asked: Petition, now: datetime, patience: timedelta, id_: str
+    connection: sqlite3.Connection, run: Run, asked: ApprovalRequest, now: datetime, patience: timedelta, id_: str
 ) -> Literal["asked", "pending", "answered"]:
     """Write a question down under an id unless it stands there already, pending or answered meanwhile."""
     place = (run.id, asked.call_id)
@@ -138,7 +138,7 @@ def _approval_of(row: Row) -> Approval:
         id=id_,
         run=run,
         routine=routine,
-        petition=Petition(
+        petition=ApprovalRequest(
             call_id=call_id,
             tool=tool,
             request=decode(request),

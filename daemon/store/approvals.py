@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
 from daemon.errors import Refused
-from daemon.models import Approval, ApprovalStatus, Petition, Run, Status, WaitingNotice, new_id
+from daemon.models import Approval, ApprovalRequest, ApprovalStatus, Run, Status, WaitingNotice, new_id
 from daemon.store.approval_rows import approvals_in, ask, find_approval, settle
 from daemon.store.incidents import tell_of_waiting
 from daemon.store.rows import KEEP_FACT, moment, moment_or_none, stamp
@@ -27,7 +27,7 @@ class Approvals(Runs):
     async def park(
         self,
         run: Run,
-        petitions: Sequence[Petition],
+        petitions: Sequence[ApprovalRequest],
         *,
         patience: timedelta,
         detail: str,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from daemon.models import Json, Petition, Reason, Run, Step
+from daemon.models import ApprovalRequest, Json, Reason, Run, Step
 from daemon.store.seen_items import Sightings
 from daemon.store.slots import Claim
 
@@ -44,7 +44,7 @@ class RunStore(Protocol):
     async def suspend(self, run: Run, *, not_before: datetime | None = None, detail: str | None = None) -> Run:
         """Let go of a run, to be resumed."""
 
-    async def park(self, run: Run, petitions: Sequence[Petition], *, patience: timedelta, detail: str) -> Run:
+    async def park(self, run: Run, petitions: Sequence[ApprovalRequest], *, patience: timedelta, detail: str) -> Run:
         """Let go of a run until a person has answered."""
 
     async def end(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from daemon.errors import Refused
-from daemon.models import Petition, Run, Status
+from daemon.models import ApprovalRequest, Run, Status
 from daemon.scheduler.engine import RoutineEngine
 from daemon.scheduler.run_queue import LocalExecutor
 from daemon.store.database import Database
@@ -77,7 +77,7 @@ class Machine:
             wait = self.first_waits.pop(run.routine)
             if wait is not None:
                 return await self.journal.suspend(run, not_before=datetime.now(UTC) + wait, detail="busy")
-            petition = Petition(call_id="1", tool="shell", request={}, digest=run_id, rule="rule")
+            petition = ApprovalRequest(call_id="1", tool="shell", request={}, digest=run_id, rule="rule")
             return await self.journal.park(run, [petition], patience=DAY, detail="waits")
         ended = run.to(Status.SUCCEEDED, ended=datetime.now(UTC), report="said")
         ended = await self.journal.end(ended, [("hook", {})])

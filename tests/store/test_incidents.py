@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.errors import NotFound
-from daemon.models import Delivery, DeliveryStatus, Petition, Run, Status, WaitingNotice, new_id
+from daemon.models import ApprovalRequest, Delivery, DeliveryStatus, Run, Status, WaitingNotice, new_id
 from daemon.store.incidents import Alerting, signature_of
 from daemon.store.journal import Claim, Journal
 from tests.store.conftest import Clock, Ledger
@@ -155,7 +155,7 @@ async def test_an_unsent_question_is_withdrawn_with_its_run_whichever_version_wr
     ledger: Ledger, clock: Clock, older: bool
 ) -> None:
     run = await ledger.running()
-    petition = Petition(call_id="1.0", tool="shell", request={}, digest="d", rule="rule 1")
+    petition = ApprovalRequest(call_id="1.0", tool="shell", request={}, digest="d", rule="rule 1")
     notice = WaitingNotice(title="t", head="h", questions=((new_id(), "q"),), targets=("mail", "phone"))
     await ledger.journal.park(run, [petition], patience=HOUR, detail="waits", notice=notice)
     if older:  # it had no such column

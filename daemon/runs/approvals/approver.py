@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from daemon.agent.texts import say
 from daemon.agent.tool_calls import ApprovalDecision
-from daemon.models import Approval, ApprovalStatus, Effect, FunctionCall, Petition, Run, Taint, Verdict
+from daemon.models import Approval, ApprovalRequest, ApprovalStatus, Effect, FunctionCall, Run, Taint, Verdict
 from daemon.runs.approvals.request import digest
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class RunApprover:
         if (not taint or self._trusted_when_tainted(call.name)) and (rule := self._remembered.allows(request)):
             allowed = Verdict(effect=Effect.ALLOW, rule=rule, reason=f"asked by {verdict.rule}")
             return ApprovalDecision(verdict=allowed, standing=rule, asked=verdict.rule)
-        asked = Petition(
+        asked = ApprovalRequest(
             call_id=key,
             tool=call.name,
             request=request,
@@ -79,7 +79,7 @@ class RunApprover:
         table = self._policy().routines.get(self._run.routine)
         return table is not None and any(fnmatchcase(tool, each) for each in table.tainted_tools)
 
-    def _fits(self, answer: Approval, asked: Petition) -> bool:
+    def _fits(self, answer: Approval, asked: ApprovalRequest) -> bool:
         return answer.petition.digest == asked.digest
 
     def _answered(self, own: Approval | None, verdict: Verdict) -> ApprovalDecision | None:
@@ -95,7 +95,7 @@ class RunApprover:
             return ApprovalDecision(verdict=allowed, approval=own.id, note=note, asked=verdict.rule)
         return self._denied(own.status, verdict) if own.status in _REFUSED else None
 
-    def _of_a_twin(self, asked: Petition, verdict: Verdict) -> ApprovalDecision | None:
+    def _of_a_twin(self, asked: ApprovalRequest, verdict: Verdict) -> ApprovalDecision | None:
         """Rule by what becomes of the same call earlier in the turn: of twins one is asked about, and one is run."""
         turn = _turn(asked.call_id)
         if not turn:
@@ -113,7 +113,7 @@ class RunApprover:
                 return ApprovalDecision(verdict=verdict)
         return None
 
-    def _refused_before(self, asked: Petition, verdict: Verdict) -> ApprovalDecision | None:
+    def _refused_before(self, asked: ApprovalRequest, verdict: Verdict) -> ApprovalDecision | None:
         """Deny what a person need not be bothered with."""
         refused = [each for each in self._answers or () if each.status in _REFUSED]
         if same := next((each for each in refused if self._fits(each, asked)), None):
@@ -132,7 +132,7 @@ class RunApprover:
             asked=verdict.rule,
         )
 
-    def _ask(self, asked: Petition, verdict: Verdict) -> ApprovalDecision:
+    def _ask(self, asked: ApprovalRequest, verdict: Verdict) -> ApprovalDecision:
         if turn := _turn(asked.call_id):
             self._asking[turn, asked.digest] = asked.call_id
         return ApprovalDecision(verdict=verdict, petition=asked)

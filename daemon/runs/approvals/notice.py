@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from daemon.delivery.sanitize import neutral, printable
-from daemon.models import Petition, Run, WaitingNotice, new_id
+from daemon.models import ApprovalRequest, Run, WaitingNotice, new_id
 from daemon.runs.approvals.request import in_words
 
 LONGEST = 1_500  # characters of a call; the whole of it is in `agentctl approvals`
@@ -20,7 +20,12 @@ MOST_QUESTIONS = 5  # of one turn, whose words stand in the notice
 
 
 def waiting_notice(
-    run: Run, petitions: Sequence[Petition], targets: Sequence[str], *, until: datetime, redact: Callable[[str], str]
+    run: Run,
+    petitions: Sequence[ApprovalRequest],
+    targets: Sequence[str],
+    *,
+    until: datetime,
+    redact: Callable[[str], str],
 ) -> WaitingNotice:
     """Word the notice that a run waits for a person; `until`, in the reader's zone, it does so."""
     host = os.uname().nodename
@@ -40,7 +45,7 @@ def waiting_notice(
     )
 
 
-def _question(petition: Petition, id_: str, until: datetime, redact: Callable[[str], str]) -> str:
+def _question(petition: ApprovalRequest, id_: str, until: datetime, redact: Callable[[str], str]) -> str:
     make_harmless = neutral if petition.taint else printable
 
     def clean(text: str) -> str:

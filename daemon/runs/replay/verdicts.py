@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from daemon.agent.texts import say
 from daemon.agent.tool_calls import ApprovalDecision
 from daemon.definitions.routines.routine import Routine
-from daemon.models import Effect, FunctionCall, Json, Petition, StepKind, Taint, Verdict
+from daemon.models import ApprovalRequest, Effect, FunctionCall, Json, StepKind, Taint, Verdict
 from daemon.policy.policy import Policy
 from daemon.policy.policy_file import TOOLS
 from daemon.runs.replay.recorded import Tape, request_of
@@ -173,8 +173,8 @@ class TapeDesk:
         return ApprovalDecision(verdict=replace(verdict, effect=Effect.ALLOW), standing=verdict.rule)
 
     @staticmethod
-    def _petition(key: str, call: FunctionCall, verdict: Verdict) -> Petition:
-        return Petition(call_id=key, tool=call.name, request={}, digest="", rule=verdict.rule)
+    def _petition(key: str, call: FunctionCall, verdict: Verdict) -> ApprovalRequest:
+        return ApprovalRequest(call_id=key, tool=call.name, request={}, digest="", rule=verdict.rule)
 
     def _waited(self, key: str) -> bool:
         """Tell whether the record shows that the rest of the turn was done before this call."""

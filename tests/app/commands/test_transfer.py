@@ -17,7 +17,7 @@ from daemon.definitions.config.loading import load_config
 from daemon.errors import DaemonError, Refused
 from daemon.memory.memory import Memory
 from daemon.memory.segments import Segment
-from daemon.models import Petition, SegmentType, Status, Step, StepKind, Usage
+from daemon.models import ApprovalRequest, SegmentType, Status, Step, StepKind, Usage
 from daemon.store.journal import Journal
 from daemon.store.opening import open_database
 from daemon.store.spending import Called, Spent
@@ -71,7 +71,9 @@ async def lived(state: Path) -> None:
     failed = await ledger.running("broken")
     await journal.end(failed.to(Status.FAILED, detail="no disk"), [("mail", {})])
     waiting = await ledger.running("asking")
-    asked = Petition(call_id="c", tool="shell", request={"a": 1}, digest="d", rule="r", reason="", taint=waiting.taint)
+    asked = ApprovalRequest(
+        call_id="c", tool="shell", request={"a": 1}, digest="d", rule="r", reason="", taint=waiting.taint
+    )
     parked = await journal.park(waiting, [asked], patience=timedelta(hours=1), detail="waits")
     await journal.request_cancel(parked.id)
     await journal.quarantine(run=run.id, routine="daily", call_id="c", tool="t", reason="r", text="evil")

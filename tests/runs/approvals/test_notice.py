@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from daemon.definitions.routines.routine import Routine
-from daemon.models import DeliveryStatus, Petition, Run, Taint
+from daemon.models import ApprovalRequest, DeliveryStatus, Run, Taint
 from daemon.runs.approvals.notice import LONGEST, waiting_notice
 from daemon.store.incidents import Alerting
 from daemon.telemetry.redaction import Secrets
@@ -71,7 +71,7 @@ async def test_a_routine_may_leave_it_to_the_incident(house, journal):
     assert len(await journal.incidents()) == 1
 
 
-def word(petition: Petition, run: Run) -> str:
+def word(petition: ApprovalRequest, run: Run) -> str:
     until = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
     notice = waiting_notice(run, [petition], ["mail"], until=until, redact=lambda text: text.replace("s3cr3t", "[…]"))
     ((_, text),) = notice.questions
