@@ -632,7 +632,7 @@ class ExpandedContext:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sighting:
+class ReportedItem:
     """An item that a run has reported, as the journal keeps it."""
 
     digest: str

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from daemon.errors import NotFound
-from daemon.models import Sighting, digest_of
+from daemon.models import ReportedItem, digest_of
 from daemon.store.repository import Part
 from daemon.store.rows import clean, moment, stamp
 
@@ -34,7 +34,7 @@ class SeenItem:
 class Sightings:
     """What a run found, to be known as seen together with its end."""
 
-    items: Sequence[Sighting]
+    items: Sequence[ReportedItem]
     keep: timedelta
     """What no run has found for so long is forgotten."""
 

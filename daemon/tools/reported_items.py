@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 
-from daemon.models import Json, Reply, Sighting, Status, Step, StepKind, digest_of
+from daemon.models import Json, Reply, ReportedItem, Status, Step, StepKind, digest_of
 
 REPORT_ITEMS = "report_items"
 LONGEST_TITLE = 300
@@ -36,7 +36,7 @@ class Haul:
 
     new: Sequence[Json]
     seen: Sequence[Json]
-    sightings: Sequence[Sighting]
+    sightings: Sequence[ReportedItem]
     """Of all of them: what is still listed stays known."""
 
     @property
@@ -128,9 +128,9 @@ def reported(steps: Iterable[Step], by: str, *, before: str | None = None) -> Ha
     )
 
 
-def sighting(item: Json, by: str) -> Sighting:
+def sighting(item: Json, by: str) -> ReportedItem:
     key = key_of(item, by)
-    return Sighting(digest=digest_of(key), key=key, title=_line(item.get("title"))[:LONGEST_TITLE])
+    return ReportedItem(digest=digest_of(key), key=key, title=_line(item.get("title"))[:LONGEST_TITLE])
 
 
 def _place(key: str) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daemon.models import FunctionCall, Reply, Sighting, Status, Step, StepKind, ToolContext, digest_of, new_id
+from daemon.models import FunctionCall, Reply, ReportedItem, Status, Step, StepKind, ToolContext, digest_of, new_id
 from daemon.store.database import Database
 from daemon.store.journal import Claim, Journal
 from daemon.store.seen_items import Sightings
@@ -223,7 +223,7 @@ async def test_what_no_run_has_found_for_long_is_forgotten_and_what_is_still_lis
     for day, names in ((0, "ab"), (80, "a"), (120, "c")):
         moments[0] = NOW + timedelta(days=day)
         run = await begun(journal)
-        seen = [Sighting(digest=digest_of(name), key=name, title=name) for name in names]
+        seen = [ReportedItem(digest=digest_of(name), key=name, title=name) for name in names]
         found = Sightings(items=seen, keep=timedelta(days=90))
         await journal.end(run.to(Status.SUCCEEDED, ended=moments[0]), found=found)
     kept, count = await journal.seen_items("news")
