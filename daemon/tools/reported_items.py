@@ -31,7 +31,7 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Haul:
+class ReportedItems:
     """What a run has reported, each item once."""
 
     new: Sequence[Json]
@@ -103,7 +103,7 @@ def _without_dots(path: str) -> str:
     return "/".join([*kept, ""] if parts[-1] in (".", "..") else kept)
 
 
-def reported(steps: Iterable[Step], by: str, *, before: str | None = None) -> Haul | None:
+def reported(steps: Iterable[Step], by: str, *, before: str | None = None) -> ReportedItems | None:
     """Return what the calls of a run have reported, or those before the call of that key; None if there was none."""
     calls: dict[str, Json] = {}
     results: dict[str, Json] = {}
@@ -121,7 +121,7 @@ def reported(steps: Iterable[Step], by: str, *, before: str | None = None) -> Ha
         for number, item in enumerate(calls[key].get("arguments", {}).get("items", ())):
             if name := key_of(item, by):
                 told.setdefault(name, (item, number in fresh))
-    return Haul(
+    return ReportedItems(
         new=[item for item, new in told.values() if new],
         seen=[item for item, new in told.values() if not new],
         sightings=[sighting(item, by) for item, _ in told.values()],
@@ -145,7 +145,7 @@ def _answer(body: Json) -> Json:
     return found if isinstance(found, dict) else {}
 
 
-def judged(reply: Reply, haul: Haul | None) -> Reply:
+def judged(reply: Reply, haul: ReportedItems | None) -> Reply:
     """Return the reply with the new items as its report, in silence if there are none.
 
     Whatever else the model wrote is not delivered. One that wrote a report but reported no item by the tool has not
@@ -163,7 +163,7 @@ def judged(reply: Reply, haul: Haul | None) -> Reply:
     return replace(reply, content=report(haul), silent=False)
 
 
-def report(haul: Haul) -> str:
+def report(haul: ReportedItems) -> str:
     """Return the new items in Markdown."""
     seen = f", {len(haul.seen)} seen before" if haul.seen else ""
     return "\n".join([f"{len(haul.new)} new{seen}", "", *(_shown(item) for item in haul.new)])
