@@ -65,7 +65,7 @@ from daemon.runs.approvals.notice import waiting_notice
 from daemon.runs.events import Events
 from daemon.runs.images import Pictures, look_at
 from daemon.runs.rehearsal.dry_run import REHEARSAL, HeldBack, NobodyNeeded
-from daemon.runs.run import Record, Recorder
+from daemon.runs.run import Record, StepRecorder
 from daemon.sandbox.current import Ladder
 from daemon.store.journal import Journal
 from daemon.store.runs import newest
@@ -344,7 +344,7 @@ class RunHost:
             goal=routine.run.prompt,
         )
         await self._rooms.servers.ready(_tools_of(routine))
-        record = Recorder(self.journal, run, self.events, ())
+        record = StepRecorder(self.journal, run, self.events, ())
         agent = await self.agent_for(run, routine, record, asyncio.get_running_loop().time())
         return Preview(*agent.preview(), agent.provider.name, agent.provider.model_name)
 

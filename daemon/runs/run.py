@@ -65,7 +65,7 @@ log = structlog.get_logger()
 _Kept: TypeAlias = asyncio.Future[list[Step]]
 
 
-class Recorder:
+class StepRecorder:
     """Where the steps of one run go, in order; watchers hear of a step once it is safe."""
 
     def __init__(self, journal: Journal, run: Run, events: Events, steps: Sequence[Step]) -> None:
@@ -282,7 +282,7 @@ async def _lived(run: Run, host: Host) -> Run:
 async def _attempt(run: Run, routine: Routine, host: Host) -> Run:
     """Gate, gather, gate, ask, archive, end: each step of it is skipped where an earlier attempt has done it."""
     steps = await host.journal.steps(run.id)
-    record = Recorder(host.journal, run, host.events, steps)
+    record = StepRecorder(host.journal, run, host.events, steps)
     limit = routine.run.timeout.total_seconds()
     deadline = asyncio.get_running_loop().time() + limit - run.active
     try:
@@ -461,7 +461,7 @@ async def give_up(run: Run, routine: Routine, host: Host) -> None:
         await _end(taken, routine, Status.INTERRUPTED, host, detail=detail)
 
 
-async def _put_off(run: Run, routine: Routine, host: Host, record: Recorder, error: Retryable) -> Run:
+async def _put_off(run: Run, routine: Routine, host: Host, record: StepRecorder, error: Retryable) -> Run:
     """Try again later from the same step, if the routine has attempts left."""
     retry, fruitless = routine.run.retry, 0 if record.fruitful else run.barren
     if fruitless + 1 >= retry.attempts:
@@ -473,7 +473,7 @@ async def _put_off(run: Run, routine: Routine, host: Host, record: Recorder, err
     return await host.journal.suspend(run, not_before=when, detail=host.redact(str(error)))
 
 
-async def _parked(run: Run, routine: Routine, host: Host, record: Recorder, asked: Parked) -> Run:
+async def _parked(run: Run, routine: Routine, host: Host, record: StepRecorder, asked: Parked) -> Run:
     """Leave the run to wait for a person, who is told so: its time stands still, and nothing of it stays in memory."""
     run = replace(run, active=record.active, taint=Transcript(record.steps, run.taint).taint)
     tools = ", ".join(dict.fromkeys(petition.tool for petition in asked.petitions))
