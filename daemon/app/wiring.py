@@ -32,7 +32,7 @@ from daemon.definitions.reading import Rule
 from daemon.definitions.routines.folder import MADE, Changes, Loaded, load_folder
 from daemon.definitions.routines.routine import Definition, Routine
 from daemon.definitions.routines.rules import against
-from daemon.definitions.skills import Shelf
+from daemon.definitions.skills import SkillCatalog
 from daemon.definitions.words import display
 from daemon.delivery.channels.base import Channel
 from daemon.delivery.incidents.model_outages import Outages
@@ -346,7 +346,7 @@ class App:
                 log.warning("routine.invalid", fault=str(fault))
         self._told = frozenset(faults)
 
-    def shelf(self) -> Shelf:
+    def shelf(self) -> SkillCatalog:
         """Read the skills beside the config."""
         from daemon.definitions.skills import load
 

@@ -34,7 +34,7 @@ class Skill:
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class SkillCatalog:
     """All skills of a folder, and what is wrong with the others."""
 
     skills: Mapping[str, Skill] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Shelf:
         return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n[… cut: {len(text) - LONGEST} more characters]"
 
 
-def load(folder: Path) -> Shelf:
+def load(folder: Path) -> SkillCatalog:
     """Read a folder of skills; one that is not there holds none."""
     skills: dict[str, Skill] = {}
     faults: dict[str, Fault] = {}
@@ -77,13 +77,13 @@ def load(folder: Path) -> Shelf:
             entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")
         )
     except (FileNotFoundError, NotADirectoryError):
-        return Shelf()
+        return SkillCatalog()
     for name in entries:
         try:
             skills[name] = _read(folder / name)
         except ConfigError as error:
             faults[name] = error.faults[0]
-    return Shelf(skills, faults)
+    return SkillCatalog(skills, faults)
 
 
 def files_of(folder: Path) -> list[str]:

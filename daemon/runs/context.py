@@ -25,7 +25,7 @@ from daemon.agent.prompt import Persona, PromptContext
 from daemon.agent.tool_calls import DenyApprovals, ToolCallRunner
 from daemon.definitions.config.config import Config
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.skills import Shelf
+from daemon.definitions.skills import SkillCatalog
 from daemon.delivery.incidents.model_outages import Outages
 from daemon.delivery.outbox import Outbox
 from daemon.delivery.targets import Targets
@@ -118,7 +118,7 @@ class RunServices(Protocol):
     servers: Servers
     traces: Traces | None
 
-    def shelf(self) -> Shelf:
+    def shelf(self) -> SkillCatalog:
         """Read the skills there are now."""
 
 
@@ -503,7 +503,7 @@ def _tell_if_lost(kept: asyncio.Future[bool]) -> None:
         log.error("memory.not_archived", exc_info=error)
 
 
-def with_skills(context: PromptContext, shelf: Shelf | None, wanted: str | Sequence[str]) -> PromptContext:
+def with_skills(context: PromptContext, shelf: SkillCatalog | None, wanted: str | Sequence[str]) -> PromptContext:
     """Return what a prompt is made of with the skills it is to know: those that are always there, and those named."""
     if shelf is None or not shelf.skills:
         return context

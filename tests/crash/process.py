@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 from daemon.agent.conversations.conversations import Talk, routine_of
 from daemon.definitions.config.loading import load_config
 from daemon.definitions.routines.routine import Routine
-from daemon.definitions.skills import Shelf
+from daemon.definitions.skills import SkillCatalog
 from daemon.delivery.outbox import Outbox
 from daemon.errors import NotFound, Refused, StoreFull
 from daemon.memory.memory import Memory
@@ -134,7 +134,7 @@ class Clock:
 class Process:
     """What `app/wiring.py` builds for runs; it stands for `context.Rooms`."""
 
-    owner, boot, zone, skills = "test", SLOT, ZoneInfo("UTC"), Shelf
+    owner, boot, zone, skills = "test", SLOT, ZoneInfo("UTC"), SkillCatalog
     traces = None
     outbox: Outbox
 

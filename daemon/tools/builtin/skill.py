@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from daemon.definitions.skills import Shelf
+from daemon.definitions.skills import SkillCatalog
 from daemon.tools.registry import FunctionRegistry
 
 
-def register(registry: FunctionRegistry, shelf: Callable[[], Shelf]) -> None:
+def register(registry: FunctionRegistry, shelf: Callable[[], SkillCatalog]) -> None:
     """Offer the tool; `shelf` reads the skills there are now."""
 
     async def skill(name: str, file: str = "") -> str:
