@@ -74,7 +74,7 @@ class Inbox(Protocol):
         """Take out what a run has not heard."""
 
 
-class Guides(Protocol):
+class SkillChooser(Protocol):
     """Skills to choose from."""
 
     def catalogue(self) -> Sequence[tuple[str, str]]: ...
@@ -140,7 +140,7 @@ class Agent:
         said: Sequence[LLMMessage] = (),
         inbox: Inbox | None = None,
         watched: Callable[[], bool] = lambda: False,
-        skills: Guides | None = None,
+        skills: SkillChooser | None = None,
         prompt: Json | None = None,
         executor: ToolExecutor | None = None,
     ) -> None:
