@@ -16,7 +16,7 @@ import structlog
 
 from daemon.memory import pgvector, vectors
 from daemon.memory.embedders.base import Embedder, EmbedderFailed
-from daemon.memory.repair import Shelf
+from daemon.memory.repair import MemoryStore
 from daemon.models import Json
 
 log = structlog.get_logger()
@@ -58,7 +58,7 @@ class Meaning:
         """For how many seconds it is left alone from now."""
         return max(0.0, self._closed_until - self._now())
 
-    async def load(self, shelf: Shelf) -> None:
+    async def load(self, shelf: MemoryStore) -> None:
         """Read what is known already; before that, words alone decide."""
         name = self.embedder.name
         if shelf.shared:
@@ -72,7 +72,7 @@ class Meaning:
 
         self._news, self._signs = await shelf.read(work)
 
-    async def of(self, question: str, shelf: Shelf) -> vectors.Meant | None:
+    async def of(self, question: str, shelf: MemoryStore) -> vectors.Meant | None:
         """Return what a question means; None if that cannot be had at once."""
         if self._signs is None or not question.strip() or self.rests or not await self._knows_any(shelf):
             return None
@@ -89,7 +89,7 @@ class Meaning:
         self._late = 0
         return vectors.Meant(self.embedder.name, vector, None if self._in_server else self._signs)
 
-    async def _knows_any(self, shelf: Shelf) -> bool:
+    async def _knows_any(self, shelf: MemoryStore) -> bool:
         """Tell whether there is anything to compare with; on a server, learn first what other processes know."""
         assert self._signs is not None  # noqa: S101  of() looked
         if not shelf.shared:
@@ -110,7 +110,7 @@ class Meaning:
         self._signs.update(fresh)
         return any_
 
-    async def backfill(self, shelf: Shelf) -> None:
+    async def backfill(self, shelf: MemoryStore) -> None:
         """Embed what is not embedded yet, until nothing is left; EmbedderFailed."""
         if self._signs is None:
             await self.load(shelf)
@@ -124,7 +124,7 @@ class Meaning:
             below = min([below, *(each.id for each in batch if each.id > 0)])
         self._done = max(self._done, top - 1)
 
-    async def _keep(self, shelf: Shelf, found: Mapping[_Text, list[float]]) -> None:
+    async def _keep(self, shelf: MemoryStore, found: Mapping[_Text, list[float]]) -> None:
         name, shared = self.embedder.name, shelf.shared
 
         def work(connection: sqlite3.Connection) -> dict[int, list[float]]:

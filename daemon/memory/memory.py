@@ -12,7 +12,7 @@ from weakref import WeakSet
 from daemon.errors import NotFound, Refused
 from daemon.memory import rows, stats
 from daemon.memory.embedding_index import Meaning
-from daemon.memory.repair import Shelf
+from daemon.memory.repair import MemoryStore
 from daemon.memory.segments import Segment, pieces
 from daemon.models import Anchor, ExpandedContext, Json, MemoryChunk
 from daemon.store.database import Database, Work
@@ -69,7 +69,7 @@ class Memory:
         zone: Callable[[], tzinfo] = lambda: UTC,
         meaning: Meaning | None = None,
     ) -> None:
-        self.shelf = Shelf(db)
+        self.shelf = MemoryStore(db)
         self._clock, self._zone = clock, zone
         self.meaning = meaning
         self._watchers: WeakSet[asyncio.Event] = WeakSet()

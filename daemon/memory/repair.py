@@ -26,7 +26,7 @@ _SMALL = 5_000
 _TIDIED_AT = 4
 
 
-class Shelf:
+class MemoryStore:
     """Read and write what memory keeps; the index may be lost at any time, and nothing is lost with it.
 
     Whatever is written comes by here, so that what was answered before is forgotten with it.
