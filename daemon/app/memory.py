@@ -7,7 +7,7 @@ from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daemon.memory.embedding_index import Meaning
+from daemon.memory.embedding_index import EmbeddingIndex
 from daemon.memory.memory import Memory
 from daemon.memory.retention import Retention
 
@@ -29,7 +29,7 @@ def remember(
 ) -> Memory:
     """Return the memory in a database; ConfigError if its embedder lacks something."""
     embedder = _embedder(config, env, secrets)
-    return Memory(database, clock=clock, zone=zone, meaning=Meaning(embedder) if embedder else None)
+    return Memory(database, clock=clock, zone=zone, meaning=EmbeddingIndex(embedder) if embedder else None)
 
 
 def _embedder(config: Config, env: Mapping[str, str], secrets: Secrets) -> Embedder | None:

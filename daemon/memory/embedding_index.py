@@ -30,7 +30,7 @@ BATCH = 32
 _CHARACTERS = 2_000  # of a text: what follows says seldom what it is about
 
 
-class Meaning:
+class EmbeddingIndex:
     """An embedder, what it knows, and whether it can be relied on."""
 
     def __init__(

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from daemon.errors import NotFound, Refused
 from daemon.memory import rows, stats
-from daemon.memory.embedding_index import Meaning
+from daemon.memory.embedding_index import EmbeddingIndex
 from daemon.memory.repair import MemoryStore
 from daemon.memory.segments import Segment, pieces
 from daemon.models import Anchor, ExpandedContext, Json, MemoryChunk
@@ -67,7 +67,7 @@ class Memory:
         *,
         clock: Callable[[], datetime],
         zone: Callable[[], tzinfo] = lambda: UTC,
-        meaning: Meaning | None = None,
+        meaning: EmbeddingIndex | None = None,
     ) -> None:
         self.shelf = MemoryStore(db)
         self._clock, self._zone = clock, zone

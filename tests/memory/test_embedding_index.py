@@ -15,7 +15,7 @@ import pytest
 from daemon.memory import vectors
 from daemon.memory.embedders.base import Embedder, EmbedderFailed
 from daemon.memory.embedders.openai_compatible import OpenAICompatible
-from daemon.memory.embedding_index import LATE, LONGEST_PAUSE, PATIENCE, PAUSE, Meaning
+from daemon.memory.embedding_index import LATE, LONGEST_PAUSE, PATIENCE, PAUSE, EmbeddingIndex
 from daemon.memory.maintenance import Keeper
 from daemon.memory.memory import Memory
 from daemon.store.opening import open_database
@@ -50,12 +50,12 @@ def time() -> Time:
 async def meant(library: Library, server: FakeEmbeddings, time: Time) -> AsyncIterator[Library]:
     """A library with an embedder."""
     embedder = OpenAICompatible(base_url=f"{server.url}/v1", model="m", api_key="key-of-the-test")
-    library.memory = Memory(library.db, clock=library.clock, meaning=Meaning(embedder, patience=BUSY, now=time))
+    library.memory = Memory(library.db, clock=library.clock, meaning=EmbeddingIndex(embedder, patience=BUSY, now=time))
     yield library
     await library.memory.close()
 
 
-def meaning(library: Library) -> Meaning:
+def meaning(library: Library) -> EmbeddingIndex:
     assert library.memory.meaning
     return library.memory.meaning
 
@@ -111,11 +111,11 @@ async def test_what_is_known_outlives_a_restart_and_another_model_begins_anew(
 ) -> None:
     await some(meant)
     before = len(server.asked)
-    again = Meaning(OpenAICompatible(base_url=f"{server.url}/v1", model="m"), patience=BUSY)
+    again = EmbeddingIndex(OpenAICompatible(base_url=f"{server.url}/v1", model="m"), patience=BUSY)
     await again.backfill(meant.memory.shelf)
     assert len(server.asked) == before
     assert await again.of("car", meant.memory.shelf) is not None
-    other = Meaning(OpenAICompatible(base_url=f"{server.url}/v1", model="other"))
+    other = EmbeddingIndex(OpenAICompatible(base_url=f"{server.url}/v1", model="other"))
     await other.backfill(meant.memory.shelf)
     assert sorted(server.asked[-before:]) == sorted(server.asked[:before])
     for each in (again, other):
@@ -224,7 +224,7 @@ class Odd(Embedder):
 @pytest.mark.parametrize("answer", [[], [[]], [[0.0, 0.0]], [[math.nan, 1.0]], [[math.inf]], [[1.0], [1.0]]])
 async def test_a_useless_answer_is_a_failure(library: Library, answer: list[list[float]]) -> None:
     await library.run("01A", "text")
-    odd = Meaning(Odd(answer))
+    odd = EmbeddingIndex(Odd(answer))
     with pytest.raises(EmbedderFailed):
         await odd.backfill(library.memory.shelf)
     assert odd.rests > 0
@@ -233,7 +233,7 @@ async def test_a_useless_answer_is_a_failure(library: Library, answer: list[list
 @by_meaning
 async def test_vectors_of_another_length_are_not_compared(library: Library) -> None:
     await library.run("01A", "some text")
-    library.memory.meaning = Meaning(Odd([[1.0, 0.0]], [[1.0, 0.0, 0.0]]))
+    library.memory.meaning = EmbeddingIndex(Odd([[1.0, 0.0]], [[1.0, 0.0, 0.0]]))
     await library.memory.meaning.backfill(library.memory.shelf)
     assert await library.found("some text", 1) == ["some text"]
 
@@ -281,7 +281,7 @@ async def test_what_is_found_and_in_which_order_does_not_depend_on_who_compares(
     alone = Library(await open_database(tmp_path / "alone.db", ""), library.clock)
     await alone.memory.open()
     for each in (library, alone):
-        each.memory.meaning = Meaning(Drawn(size))
+        each.memory.meaning = EmbeddingIndex(Drawn(size))
         for n in range(30):
             await each.run(f"01{n:02}", f"the walrus number {n} sleeps", f"a fish called {n * n}", routine=f"r{n}")
         await each.memory.store("house", "a walrus lives here")
@@ -296,7 +296,7 @@ async def test_what_is_found_and_in_which_order_does_not_depend_on_who_compares(
 
 @by_meaning
 async def test_the_one_that_is_meant_is_found_among_thousands(library: Library) -> None:
-    library.memory.meaning = meaning = Meaning(Drawn())
+    library.memory.meaning = meaning = EmbeddingIndex(Drawn())
     for n in range(60):
         await library.run(f"01{n:02}", *(f"w{n}x{m}" for m in range(50)), routine=f"r{n}")
     await meaning.backfill(library.memory.shelf)
@@ -320,7 +320,7 @@ async def test_what_one_process_embeds_another_finds_by_its_meaning(
 ) -> None:
     other = Library(await open_database(tmp_path / "other.db", getattr(meant.db, "url", "")), meant.clock)
     embedder = OpenAICompatible(base_url=f"{server.url}/v1", model="m", api_key="key-of-the-test")
-    other.memory = Memory(other.db, clock=other.clock, meaning=Meaning(embedder, patience=BUSY))
+    other.memory = Memory(other.db, clock=other.clock, meaning=EmbeddingIndex(embedder, patience=BUSY))
     await other.memory.open()
     await meaning(other).load(other.memory.shelf)  # nothing yet
     assert await other.found("vehicle", 1) == []

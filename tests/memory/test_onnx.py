@@ -12,7 +12,7 @@ import pytest
 
 from daemon.memory.embedders.base import EmbedderFailed
 from daemon.memory.embedders.onnx import Onnx
-from daemon.memory.embedding_index import Meaning
+from daemon.memory.embedding_index import EmbeddingIndex
 from daemon.memory.memory import Memory
 from tests.memory.conftest import Library
 
@@ -96,7 +96,7 @@ async def test_texts_of_any_length_become_the_mean_of_their_tokens(files: Path) 
 
 async def test_a_text_is_found_by_what_the_model_knows(files: Path, library: Library) -> None:
     await library.run("01A", "the automobile shines", "the hound sleeps")
-    library.memory = Memory(library.db, clock=library.clock, meaning=Meaning(embedder(files), patience=30))
+    library.memory = Memory(library.db, clock=library.clock, meaning=EmbeddingIndex(embedder(files), patience=30))
     assert library.memory.meaning
     await library.memory.meaning.backfill(library.memory.shelf)
     assert await library.found("car", 1) == ["the automobile shines"]
