@@ -223,9 +223,9 @@ def _chores(app: App) -> Iterator[Chore]:
 def _keeping(app: App) -> Iterator[Chore]:
     """Yield how the house is kept; of daemons that share a database, one does it."""
     from daemon.delivery.digest import Digest
-    from daemon.memory.maintenance import Keeper
+    from daemon.memory.maintenance import MemoryMaintenance
 
-    keeper = Keeper(app.memory, clock=app.clock.now, retention=lambda: retention_of(app.config))
+    keeper = MemoryMaintenance(app.memory, clock=app.clock.now, retention=lambda: retention_of(app.config))
     yield "memory keeper", keeper.run
     yield "journal upkeep", upkeep_of(app).run
     digest = Digest(

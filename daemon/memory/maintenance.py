@@ -19,7 +19,7 @@ log = structlog.get_logger()
 DAY = 86_400.0
 
 
-class Keeper:
+class MemoryMaintenance:
     """Keep a memory in order for as long as `run` runs; what goes wrong is logged and tried again later."""
 
     def __init__(

@@ -16,7 +16,7 @@ from daemon.memory import vectors
 from daemon.memory.embedders.base import Embedder, EmbedderFailed
 from daemon.memory.embedders.openai_compatible import OpenAICompatible
 from daemon.memory.embedding_index import LATE, LONGEST_PAUSE, PATIENCE, PAUSE, EmbeddingIndex
-from daemon.memory.maintenance import Keeper
+from daemon.memory.maintenance import MemoryMaintenance
 from daemon.memory.memory import Memory
 from daemon.store.opening import open_database
 from tests.fakes.embeddings import FakeEmbeddings
@@ -192,7 +192,7 @@ async def test_a_server_that_is_gone_is_no_reason_to_fail_and_its_return_is_noti
 
 @by_meaning
 async def test_the_keeper_embeds_what_comes_in(meant: Library, server: FakeEmbeddings) -> None:
-    keeping = asyncio.create_task(Keeper(meant.memory, clock=meant.clock).run())
+    keeping = asyncio.create_task(MemoryMaintenance(meant.memory, clock=meant.clock).run())
     await meant.run("01A", "The automobile is in the garage.")
     await server.until_asked(1)
     await meant.memory.store("dog", "The hound is called Rex")

@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import partial
 
 from daemon.memory import index
-from daemon.memory.maintenance import Keeper
+from daemon.memory.maintenance import MemoryMaintenance
 from daemon.memory.retention import HEAD, Retention, retain_some
 from daemon.memory.segments import Segment
 from daemon.models import SegmentType
@@ -18,7 +18,7 @@ LONG = "The beginning names a walrus. " + "And so it goes on. " * 30 + "The end 
 async def kept_for(library: Library, **days: int) -> None:
     """Let retention do all it has to."""
     wanted = Retention(**{name: timedelta(days=number) for name, number in days.items()})
-    await Keeper(library.memory, clock=library.clock, retention=lambda: wanted).retain()
+    await MemoryMaintenance(library.memory, clock=library.clock, retention=lambda: wanted).retain()
     assert await library.db.write(index.faults) == []
 
 
