@@ -15,7 +15,7 @@ from daemon.api.schemas import Page, iso
 from daemon.definitions.values import parse_duration
 from daemon.errors import NotFound, Refused
 from daemon.memory import index, transfer
-from daemon.memory.erasure.erasure import Doomed, Wish
+from daemon.memory.erasure.erasure import ErasurePlan, Wish
 from daemon.memory.texts import anchor_of
 from daemon.models import Anchor, Json, MemoryChunk
 from daemon.store.rows import moment
@@ -278,7 +278,7 @@ def _item_view(item: Item) -> ItemView:
     )
 
 
-def _forget_view(doomed: Doomed, *, done: bool) -> ForgetView:
+def _forget_view(doomed: ErasurePlan, *, done: bool) -> ForgetView:
     items = [
         ItemView(
             key=item.key,

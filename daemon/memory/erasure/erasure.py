@@ -62,7 +62,7 @@ class Wish:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Doomed:
+class ErasurePlan:
     """What a wish comes to."""
 
     items: tuple[Item, ...]
@@ -115,7 +115,7 @@ class Forgetting:
         self._when_forgotten = when_forgotten
         self._out_of_reach = tuple(out_of_reach)
 
-    async def look(self, wish: Wish) -> Doomed:
+    async def look(self, wish: Wish) -> ErasurePlan:
         """Find what would go; NotFound for a run that does not exist, Refused for a wish without a limit."""
         if wish == Wish():
             raise Refused("say what to forget: a key, a query, a run, a routine or a time before which")
@@ -133,7 +133,9 @@ class Forgetting:
                 lines_of=runs,
             )
         )
-        doomed = Doomed(items=tuple(items), runs=runs, routines=await self._shelf.read(partial(_routines, runs=runs)))
+        doomed = ErasurePlan(
+            items=tuple(items), runs=runs, routines=await self._shelf.read(partial(_routines, runs=runs))
+        )
         quotes = await self._quotes(doomed)
         told = await self._quotes(doomed, journal_rows.under_way)
         alive = tuple(run for run, ended in found.items() if not ended)
@@ -149,7 +151,7 @@ class Forgetting:
             reach=(*waiting, *gone, *await self._unsought(doomed), *self._out_of_reach),
         )
 
-    async def _unsought(self, doomed: Doomed) -> list[str]:
+    async def _unsought(self, doomed: ErasurePlan) -> list[str]:
         """Say which quotes are not looked for."""
         said = []
         if len(_forms(doomed, await self._said(doomed))) > MOST_QUOTES:
@@ -158,7 +160,7 @@ class Forgetting:
             said.append(f"quotes of {', '.join(short)} in other runs: the text is too short to look for")
         return said
 
-    async def forget(self, wish: Wish, token: str) -> Doomed:
+    async def forget(self, wish: Wish, token: str) -> ErasurePlan:
         """Do it, if it is still what was shown; Refused otherwise."""
         doomed = await self.look(wish)
         if doomed.token != token:
@@ -175,7 +177,7 @@ class Forgetting:
         self._memory.ring()
         return doomed
 
-    async def _rewrite(self, doomed: Doomed) -> None:
+    async def _rewrite(self, doomed: ErasurePlan) -> None:
         now, write = self._clock(), self._shelf.write
         quotes = await self._quotes(doomed)
         change = _changer(_forms(doomed, await self._said(doomed)) if quotes else {})
@@ -201,7 +203,7 @@ class Forgetting:
             msg = f"it is deleted, but the file could not be written anew and may still hold traces of it: {error}"
             raise DaemonError(msg) from error
 
-    async def _overwrite_in_memory(self, doomed: Doomed) -> None:
+    async def _overwrite_in_memory(self, doomed: ErasurePlan) -> None:
         """Overwrite quotes of the items that go in archived runs and in other items."""
         needles = _needles(doomed)
         keys, ids = {item.key for item in doomed.items}, {item.id for item in doomed.items}
@@ -234,7 +236,7 @@ class Forgetting:
             speaking.update(text.run for text in texts if says(text.body.decode("utf-8", "replace")))
         return {run: ended for run, ended in found.items() if run in speaking}
 
-    async def _said(self, doomed: Doomed) -> Said:
+    async def _said(self, doomed: ErasurePlan) -> Said:
         """Return what the runs that go said, as later prompts may quote it."""
         if not doomed.runs:
             return Said()
@@ -242,7 +244,7 @@ class Forgetting:
 
     async def _quotes(
         self,
-        doomed: Doomed,
+        doomed: ErasurePlan,
         candidates_since: Callable[[sqlite3.Connection, int], list[str]] = journal_rows.ended_since,
     ) -> dict[str, list[tuple[int, str]]]:
         """Return where other runs quote what goes: seq and kind of their steps, by run."""
@@ -268,7 +270,7 @@ def _quotes_by_nature(text: journal_rows.Written) -> bool:
     return text.kind == StepKind.PROMPT or (text.kind == StepKind.RESULT and b'"tool":"memory_' in text.body)
 
 
-def _needles(doomed: Doomed, said: Said = Said()) -> list[str]:  # noqa: B008  it holds nothing
+def _needles(doomed: ErasurePlan, said: Said = Said()) -> list[str]:  # noqa: B008  it holds nothing
     """Return the texts to look for, the longest first: whole ones, and their lines and sentences."""
     wholes = [item.text for item in doomed.items if len(item.text) >= SHORTEST_QUOTE]
     texts = (*wholes, *said.texts)
@@ -277,7 +279,7 @@ def _needles(doomed: Doomed, said: Said = Said()) -> list[str]:  # noqa: B008  i
     return sorted({*wholes, *parts, *lines}, key=lambda needle: (-len(needle), needle))
 
 
-def _forms(doomed: Doomed, said: Said = Said()) -> dict[bytes, bytes]:  # noqa: B008  it holds nothing
+def _forms(doomed: ErasurePlan, said: Said = Said()) -> dict[bytes, bytes]:  # noqa: B008  it holds nothing
     """Return the texts as they stand in a row, in JSON, and in JSON within JSON, each with what is put in its place."""
     found: dict[bytes, bytes] = {}
     for needle in _needles(doomed, said):
@@ -374,7 +376,7 @@ def _short(connection: sqlite3.Connection, runs: Collection[str]) -> list[tuple[
     return sorted((who, text) for who, text in ours - others if text)
 
 
-def _first_said(connection: sqlite3.Connection, doomed: Doomed) -> int:
+def _first_said(connection: sqlite3.Connection, doomed: ErasurePlan) -> int:
     """Return when the oldest of what goes came into being: no run that ended before can quote it."""
     begins = [item.created for item in doomed.items]
     for some in _chunks(doomed.runs):
