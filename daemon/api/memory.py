@@ -15,7 +15,7 @@ from daemon.api.schemas import Page, iso
 from daemon.definitions.values import parse_duration
 from daemon.errors import NotFound, Refused
 from daemon.memory import index, transfer
-from daemon.memory.erasure.erasure import ErasurePlan, Wish
+from daemon.memory.erasure.erasure import ErasurePlan, ErasureRequest
 from daemon.memory.texts import anchor_of
 from daemon.models import Anchor, Json, MemoryChunk
 from daemon.store.rows import moment
@@ -218,7 +218,7 @@ async def forget_memory(
     """Show what would be forgotten; with its `confirm`, forget exactly that: from memory, journal, index and file."""
     forgetting = _forgetting(surface)
     when = _moment(before, surface) if before else None
-    wish = Wish(key=key, query=query, run=run, routine=routine, before=when)
+    wish = ErasureRequest(key=key, query=query, run=run, routine=routine, before=when)
     doomed = await (forgetting.forget(wish, confirm) if confirm else forgetting.look(wish))
     if doomed.nothing and not doomed.alive:
         raise NotFound("nothing of that is remembered")

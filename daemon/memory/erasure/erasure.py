@@ -46,7 +46,7 @@ _MARK = "[forgotten]"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wish:
+class ErasureRequest:
     """What is to be forgotten: all that fits every one of these."""
 
     key: str | None = None
@@ -115,9 +115,9 @@ class Forgetting:
         self._when_forgotten = when_forgotten
         self._out_of_reach = tuple(out_of_reach)
 
-    async def look(self, wish: Wish) -> ErasurePlan:
+    async def look(self, wish: ErasureRequest) -> ErasurePlan:
         """Find what would go; NotFound for a run that does not exist, Refused for a wish without a limit."""
-        if wish == Wish():
+        if wish == ErasureRequest():
             raise Refused("say what to forget: a key, a query, a run, a routine or a time before which")
         if wish.run is not None:
             wish = replace(wish, run=await self._shelf.read(partial(_whole_id, part=wish.run)))
@@ -160,7 +160,7 @@ class Forgetting:
             said.append(f"quotes of {', '.join(short)} in other runs: the text is too short to look for")
         return said
 
-    async def forget(self, wish: Wish, token: str) -> ErasurePlan:
+    async def forget(self, wish: ErasureRequest, token: str) -> ErasurePlan:
         """Do it, if it is still what was shown; Refused otherwise."""
         doomed = await self.look(wish)
         if doomed.token != token:
@@ -220,7 +220,7 @@ class Forgetting:
 
     # --- finding
 
-    async def _runs(self, wish: Wish) -> dict[str, bool]:
+    async def _runs(self, wish: ErasureRequest) -> dict[str, bool]:
         """Return the runs that fit, and whether each has ended."""
         limits = {"run": wish.run, "routine": wish.routine, "before": wish.before}
         found = await self._shelf.read(lambda connection: journal_rows.runs_where(connection, **limits))  # type: ignore[arg-type]
