@@ -13,9 +13,9 @@ from importlib import import_module
 from typing import Any
 
 from daemon.errors import ConfigError, Fault
-from daemon.providers.base import LLMProvider, Standing
+from daemon.providers.base import DelegatingProvider, LLMProvider
 
-__all__ = ["KINDS", "LLMProvider", "Standing", "create_provider"]
+__all__ = ["KINDS", "LLMProvider", "DelegatingProvider", "create_provider"]
 
 # kind → its class; the module is imported when the kind is chosen, and its SDK when it is first asked.
 KINDS: Mapping[str, str] = {

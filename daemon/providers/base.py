@@ -101,7 +101,7 @@ class LLMProvider(ABC):
         """Let go of connections; safe to repeat, and a later call opens them again."""
 
 
-class Standing(LLMProvider):
+class DelegatingProvider(LLMProvider):
     """A provider that stands before another: whatever it does not change is that of the other."""
 
     def __init__(self, inner: LLMProvider) -> None:
