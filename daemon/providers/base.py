@@ -12,7 +12,7 @@ from daemon.models import Chunk, Json, LLMMessage, LLMResponse
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Listed:
+class ListedModel:
     """A model as its vendor lists it."""
 
     name: str
@@ -90,7 +90,7 @@ class LLMProvider(ABC):
     def model_name(self) -> str:
         """Name the model as its vendor does."""
 
-    async def models(self) -> Sequence[Listed]:
+    async def models(self) -> Sequence[ListedModel]:
         """Ask the vendor which models there are; empty if this kind cannot be asked. Raises ProviderError."""
         return ()
 

@@ -28,7 +28,7 @@ import structlog
 from daemon.errors import AnswerTooLarge, BadKey, ConfigError, Fatal, Fault, ProviderError, Transport
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse
 from daemon.providers import vendor_errors
-from daemon.providers.base import Listed, LLMProvider
+from daemon.providers.base import ListedModel, LLMProvider
 from daemon.providers.capabilities import capabilities as capabilities_of
 from daemon.providers.strict_schemas import loosened, mended, strictly
 from daemon.providers.wire.base import Pieces, Question, Wire
@@ -244,7 +244,7 @@ class VendorProvider(LLMProvider):
             tokens=response.usage.total,
         )
 
-    async def models(self) -> Sequence[Listed]:
+    async def models(self) -> Sequence[ListedModel]:
         with self._signing():
             self._check_key()
             try:
@@ -539,14 +539,14 @@ def _host(url: str, name: str) -> str:
     raise ConfigError(Fault(file="config.toml", key=key, found=shown, problem=problem, hint=hint))
 
 
-def _listed(given: Json) -> Listed:
+def _listed(given: Json) -> ListedModel:
     """Read one model of a list: Anthropic says how it fares, OpenAI when it ends."""
     ends = given.get("retires_at") or given.get("shutdown_date")
     try:
         retires = date.fromisoformat(str(ends)[:10]) if ends else None
     except ValueError:
         retires = None
-    return Listed(name=str(given["id"]), lifecycle=str(given.get("lifecycle") or ""), retires=retires)
+    return ListedModel(name=str(given["id"]), lifecycle=str(given.get("lifecycle") or ""), retires=retires)
 
 
 async def _drained(body: AsyncIterator[bytes]) -> None:
