@@ -31,7 +31,7 @@ from daemon.providers import vendor_errors
 from daemon.providers.base import ListedModel, LLMProvider
 from daemon.providers.capabilities import capabilities as capabilities_of
 from daemon.providers.strict_schemas import loosened, mended, strictly
-from daemon.providers.wire.base import Pieces, Question, Wire
+from daemon.providers.wire.base import Pieces, Question, WireFormat
 from daemon.providers.wire.sse import Event, Reader
 from daemon.system.http_body import BodyTooLarge, parse_json
 from daemon.telemetry.log import is_heard
@@ -81,14 +81,14 @@ class Incoming(NamedTuple):
 
 
 class VendorProvider(LLMProvider):
-    """A model behind HTTP: subclasses bring the way there (`_post`), a `Wire` the language."""
+    """A model behind HTTP: subclasses bring the way there (`_post`), a `WireFormat` the language."""
 
     def __init__(
         self,
         *,
         model: str | None = None,
         base_url: str | None = None,
-        wire: Wire,
+        wire: WireFormat,
         name: str | None = None,
         api_key: str | None = None,
         needs_key: bool = False,

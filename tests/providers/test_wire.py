@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from daemon.models import FunctionCall, Json, LLMMessage, Usage
 from daemon.providers.capabilities import Capabilities, capabilities
-from daemon.providers.wire.base import Question, Wire, read_arguments, sound
+from daemon.providers.wire.base import Question, WireFormat, read_arguments, sound
 from daemon.providers.wire.chat import CHAT
 from daemon.providers.wire.messages import MESSAGES
 from daemon.providers.wire.responses import RESPONSES
@@ -74,7 +74,7 @@ def conversations(draw: st.DrawFn) -> list[list[LLMMessage]]:
     return moments
 
 
-def pieces(wire: Wire, messages: list[LLMMessage]) -> list[str]:
+def pieces(wire: WireFormat, messages: list[LLMMessage]) -> list[str]:
     """What is sent, in the smallest pieces that a vendor compares."""
     body = wire.body(question(*messages))
     if wire is not MESSAGES:
@@ -423,7 +423,7 @@ def test_what_a_vendor_said_in_one_language_is_not_sent_to_it_in_another(api: st
         (MESSAGES, {"input_tokens": 3, "cache_read_input_tokens": None, "output_tokens": 2}, Usage(input=3, output=2)),
     ],
 )
-def test_tokens_are_counted_in_one_convention(wire: Wire, usage: Any, ours: Usage) -> None:
+def test_tokens_are_counted_in_one_convention(wire: WireFormat, usage: Any, ours: Usage) -> None:
     answers: dict[str, Json] = {
         "chat": chat_answer(content="x"),
         "responses": {"status": "completed", "output": [{"type": "message", "content": []}]},

@@ -50,7 +50,7 @@ class Pieces(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wire:
+class WireFormat:
     """One language."""
 
     api: str

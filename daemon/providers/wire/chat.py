@@ -13,7 +13,7 @@ from daemon.providers.wire.base import (
     CUT_OFF,
     Ids,
     Question,
-    Wire,
+    WireFormat,
     extras,
     fresh_id,
     number,
@@ -260,7 +260,7 @@ class _Pieces:
         return {**self._top, "choices": [{"index": 0, "message": message, "finish_reason": self._finish}]}
 
 
-CHAT = Wire(
+CHAT = WireFormat(
     api=_API,
     path="/chat/completions",
     body=_body,

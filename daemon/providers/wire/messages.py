@@ -16,7 +16,7 @@ from daemon.providers.wire.base import (
     CUT_OFF,
     Ids,
     Question,
-    Wire,
+    WireFormat,
     extras,
     fresh_id,
     number,
@@ -260,7 +260,7 @@ def _shown(text: str | None, thought: str | None) -> Chunk | None:
     return Chunk(delta=text or "", thinking=thought or "") if text or thought else None
 
 
-MESSAGES = Wire(
+MESSAGES = WireFormat(
     api=_API,
     path="/v1/messages",
     body=_body,

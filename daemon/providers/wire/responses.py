@@ -16,7 +16,7 @@ from daemon.providers.wire.base import (
     CUT_OFF,
     Ids,
     Question,
-    Wire,
+    WireFormat,
     extras,
     fresh_id,
     number,
@@ -220,7 +220,7 @@ class _Pieces:
         return {**self._response, "output": [self._items[place] for place in sorted(self._items)]}
 
 
-RESPONSES = Wire(
+RESPONSES = WireFormat(
     api=_API,
     path="/responses",
     body=_body,
