@@ -14,7 +14,7 @@ import structlog
 from daemon.errors import ProviderError
 from daemon.models import LLMResponse
 from daemon.providers.vendor import CONNECT_TIMEOUT, Answer, Incoming, VendorProvider, in_thread
-from daemon.providers.wire.base import Question
+from daemon.providers.wire.base import ChatRequest
 from daemon.providers.wire.chat import CHAT
 from daemon.system.http_body import ACCEPT_ENCODING, limited, parse_json, read_limited
 from daemon.system.http_client import KEEPALIVE, connection_settings
@@ -89,10 +89,10 @@ class OpenSourceProvider(VendorProvider):
         except (httpx.RequestError, OSError) as error:
             raise self._broken(error) from error
 
-    def _seems_odd(self, response: LLMResponse, question: Question) -> bool:
+    def _seems_odd(self, response: LLMResponse, question: ChatRequest) -> bool:
         return 0 < response.usage.input < _least(question) > LONG_QUESTION and not self._is_another
 
-    async def _looked_into(self, response: LLMResponse, question: Question) -> LLMResponse:
+    async def _looked_into(self, response: LLMResponse, question: ChatRequest) -> LLMResponse:
         """Note that the server has cut the question to what it holds, as Ollama does without a word.
 
         Its `/v1` takes no size of context, and 4,096 tokens are all it has unless it was started with more; what does
@@ -196,7 +196,7 @@ LONG_QUESTION = 1500
 _LETTERS = 8
 
 
-def _least(question: Question) -> int:
+def _least(question: ChatRequest) -> int:
     """Return how many tokens a question has at the least."""
     return sum([len(message.content) for message in question.messages]) // _LETTERS
 

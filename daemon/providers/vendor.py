@@ -31,7 +31,7 @@ from daemon.providers import vendor_errors
 from daemon.providers.base import ListedModel, LLMProvider
 from daemon.providers.capabilities import capabilities as capabilities_of
 from daemon.providers.strict_schemas import loosened, mended, strictly
-from daemon.providers.wire.base import Pieces, Question, WireFormat
+from daemon.providers.wire.base import ChatRequest, Pieces, WireFormat
 from daemon.providers.wire.sse import Event, Reader
 from daemon.system.http_body import BodyTooLarge, parse_json
 from daemon.telemetry.log import is_heard
@@ -209,9 +209,9 @@ class VendorProvider(LLMProvider):
 
     def _question(
         self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None, temperature: float | None, kw: Json
-    ) -> Question:
+    ) -> ChatRequest:
         temperature = self._temperature if temperature is None else temperature
-        return Question(
+        return ChatRequest(
             model=self._model,
             vendor=self._vendor,
             messages=messages,
@@ -276,7 +276,7 @@ class VendorProvider(LLMProvider):
         if self._key_fault:
             raise BadKey(self._key_fault)
 
-    def _body(self, question: Question, functions: Sequence[Json] | None, *, streamed: bool = False) -> bytes:
+    def _body(self, question: ChatRequest, functions: Sequence[Json] | None, *, streamed: bool = False) -> bytes:
         body = self.wire.body(question)
         if streamed:
             body |= self.wire.streaming
@@ -308,11 +308,11 @@ class VendorProvider(LLMProvider):
         )
         return replace(response, note="; ".join(filter(None, (response.note, note))))
 
-    def _seems_odd(self, response: LLMResponse, question: Question) -> bool:
+    def _seems_odd(self, response: LLMResponse, question: ChatRequest) -> bool:
         """Tell whether the vendor may have done something with the question that it does not say."""
         return False
 
-    async def _looked_into(self, response: LLMResponse, question: Question) -> LLMResponse:
+    async def _looked_into(self, response: LLMResponse, question: ChatRequest) -> LLMResponse:
         """Return an answer that seems odd, with a note on what the vendor did if it did something."""
         return response
 
@@ -388,14 +388,14 @@ class VendorProvider(LLMProvider):
         except _OF_FORM as error:
             raise _misread(event.data.encode(), _request_id(incoming.headers)) from error
 
-    def _together(self, incoming: Incoming, pieces: Pieces, question: Question) -> LLMResponse:
+    def _together(self, incoming: Incoming, pieces: Pieces, question: ChatRequest) -> LLMResponse:
         """Return the answer that a stream came to."""
         whole = pieces.whole()
         if whole is None:
             raise Transport("the answer broke off before its end", request_id=_request_id(incoming.headers))
         return self._read(Answer(200, incoming.headers, b""), question, whole)
 
-    def _read(self, answer: Answer, question: Question, streamed: Json | None = None) -> LLMResponse:
+    def _read(self, answer: Answer, question: ChatRequest, streamed: Json | None = None) -> LLMResponse:
         """Read an answer; `streamed` is what one came to that has no content of its own."""
         if answer.status != 200:
             raise vendor_errors.from_response(*answer, provider=self.name)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from daemon.models import FunctionCall, Json, LLMMessage, Usage
 from daemon.providers.capabilities import Capabilities, capabilities
-from daemon.providers.wire.base import Question, WireFormat, read_arguments, sound
+from daemon.providers.wire.base import ChatRequest, WireFormat, read_arguments, sound
 from daemon.providers.wire.chat import CHAT
 from daemon.providers.wire.messages import MESSAGES
 from daemon.providers.wire.responses import RESPONSES
@@ -21,9 +21,9 @@ from tests.providers.calls import user
 WIRES = {"chat": CHAT, "responses": RESPONSES, "messages": MESSAGES}
 
 
-def question(*messages: LLMMessage, row: Capabilities | None = None, vendor: str = "v", **kw: Any) -> Question:
+def question(*messages: LLMMessage, row: Capabilities | None = None, vendor: str = "v", **kw: Any) -> ChatRequest:
     settings: Json = {"offers_tools": True, "temperature": None, "max_tokens": None, "cache_key": None, **kw}
-    return Question(model="m", vendor=vendor, messages=messages, capabilities=row or Capabilities(), **settings)
+    return ChatRequest(model="m", vendor=vendor, messages=messages, capabilities=row or Capabilities(), **settings)
 
 
 def chat_answer(finish: str = "stop", **message: Any) -> Json:

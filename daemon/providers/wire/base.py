@@ -20,7 +20,7 @@ CUT_OFF = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class ChatRequest:
     """One request to a model, before it is put into a language."""
 
     model: str
@@ -55,11 +55,11 @@ class WireFormat:
 
     api: str
     path: str
-    body: Callable[[Question], Json]
+    body: Callable[[ChatRequest], Json]
     """The request without its tools."""
     tools: Callable[[Sequence[Json]], list[Json]]
     """The functions on offer; put into the request's `tools` as they are."""
-    read: Callable[[Json, Question], LLMResponse]
+    read: Callable[[Json, ChatRequest], LLMResponse]
     """Read an answer; raises ProviderError if it is a failure, and KeyError, TypeError, ValueError or AttributeError if
     it is not of the agreed form."""
     pieces: Callable[[], Pieces]
@@ -86,12 +86,12 @@ def split_system(messages: Sequence[LLMMessage]) -> tuple[str, Sequence[LLMMessa
     return "\n\n".join([message.content for message in messages[:count]]), messages[count:]
 
 
-def shown_images(message: LLMMessage, question: Question) -> tuple[Image, ...]:
+def shown_images(message: LLMMessage, question: ChatRequest) -> tuple[Image, ...]:
     """Return the pictures of a message that the model can see."""
     return message.images if question.capabilities.images else ()
 
 
-def told(message: LLMMessage, question: Question) -> str:
+def told(message: LLMMessage, question: ChatRequest) -> str:
     """Return the text of a user's message, with a word on pictures that the model cannot see."""
     if not message.images or question.capabilities.images:
         return message.content
@@ -101,7 +101,7 @@ def told(message: LLMMessage, question: Question) -> str:
     return f"{message.content}\n\n{unseen}".strip()
 
 
-def own_blocks(message: LLMMessage, question: Question, api: str) -> list[Json] | None:
+def own_blocks(message: LLMMessage, question: ChatRequest, api: str) -> list[Json] | None:
     """Return what this vendor itself sent for that message, or None if somebody else did."""
     extras = message.provider_extras
     if not extras or extras.get("vendor") != question.vendor or extras.get("api") != api:
@@ -110,7 +110,7 @@ def own_blocks(message: LLMMessage, question: Question, api: str) -> list[Json] 
     return blocks
 
 
-def extras(question: Question, api: str, blocks: Iterable[Json]) -> Json:
+def extras(question: ChatRequest, api: str, blocks: Iterable[Json]) -> Json:
     """Pack a vendor's own payload for the conversation to carry."""
     return {"vendor": question.vendor, "model": question.model, "api": api, "blocks": list(blocks)}
 
@@ -144,7 +144,7 @@ def fresh_id(given: object, taken: set[str]) -> str:
     return call_id
 
 
-def taken_ids(question: Question) -> set[str]:
+def taken_ids(question: ChatRequest) -> set[str]:
     """Return the ids of all calls so far."""
     return {call.id for message in question.messages for call in message.tool_calls if call.id}
 

@@ -11,8 +11,8 @@ from daemon.errors import Overloaded, Transport, Unavailable
 from daemon.models import Chunk, FunctionCall, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers.wire.base import (
     CUT_OFF,
+    ChatRequest,
     Ids,
-    Question,
     WireFormat,
     extras,
     fresh_id,
@@ -46,7 +46,7 @@ _REASONING = ("reasoning_content", "reasoning")
 _KEPT = ("extra_content",)
 
 
-def _body(question: Question) -> Json:
+def _body(question: ChatRequest) -> Json:
     row = question.capabilities
     body: Json = {"model": question.model, "messages": _messages(question)}
     if question.temperature is not None:
@@ -60,7 +60,7 @@ def _body(question: Question) -> Json:
     return body | row.extra
 
 
-def _messages(question: Question) -> list[Json]:
+def _messages(question: ChatRequest) -> list[Json]:
     system, rest = split_system(question.messages)
     written: list[Json] = [{"role": "system", "content": system}] if system else []
     ids = Ids()
@@ -75,7 +75,7 @@ def _messages(question: Question) -> list[Json]:
     return written
 
 
-def _shown(message: LLMMessage, question: Question) -> str | list[Json]:
+def _shown(message: LLMMessage, question: ChatRequest) -> str | list[Json]:
     if not message.images:
         return message.content
     images = shown_images(message, question)
@@ -85,7 +85,7 @@ def _shown(message: LLMMessage, question: Question) -> str | list[Json]:
     return [*parts, {"type": "text", "text": message.content}] if message.content else parts
 
 
-def _rebuilt(message: LLMMessage, question: Question, ids: Ids) -> list[Json]:
+def _rebuilt(message: LLMMessage, question: ChatRequest, ids: Ids) -> list[Json]:
     """Write down what another vendor's model said; nothing at all if it said nothing."""
     if not message.tool_calls:
         return [{"role": "assistant", "content": message.content}] if message.content else []
@@ -104,7 +104,7 @@ def _tools(functions: Sequence[Json]) -> list[Json]:
     return [{"type": "function", "function": function} for function in functions]
 
 
-def _read(data: Json, question: Question) -> LLMResponse:
+def _read(data: Json, question: ChatRequest) -> LLMResponse:
     if not data.get("choices"):
         raise Transport("the answer holds no choices")
     choice = data["choices"][0]
@@ -159,7 +159,7 @@ def _split_thought(text: str) -> tuple[str, str]:
     return rest.lstrip(), thought.strip()
 
 
-def _calls(given: Sequence[Json], question: Question) -> tuple[FunctionCall, ...]:
+def _calls(given: Sequence[Json], question: ChatRequest) -> tuple[FunctionCall, ...]:
     taken = taken_ids(question)
     calls = []
     for call in given:

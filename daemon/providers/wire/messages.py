@@ -14,8 +14,8 @@ from daemon.errors import Transport
 from daemon.models import Chunk, FunctionCall, Image, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers.wire.base import (
     CUT_OFF,
+    ChatRequest,
     Ids,
-    Question,
     WireFormat,
     extras,
     fresh_id,
@@ -45,7 +45,7 @@ _THINKING = ("thinking", "redacted_thinking")
 _MAX_TOKENS = 16_384
 
 
-def _body(question: Question) -> Json:
+def _body(question: ChatRequest) -> Json:
     row = question.capabilities
     system, rest = split_system(question.messages)
     limit = question.max_tokens or _MAX_TOKENS
@@ -62,7 +62,7 @@ def _body(question: Question) -> Json:
     return body | row.extra
 
 
-def _messages(messages: Sequence[LLMMessage], question: Question) -> list[Json]:
+def _messages(messages: Sequence[LLMMessage], question: ChatRequest) -> list[Json]:
     """Write the conversation down.
 
     All results of a turn go into one user message, before any text. Empty texts are left out, as the API refuses them.
@@ -131,7 +131,7 @@ def _tools(functions: Sequence[Json]) -> list[Json]:
     ]
 
 
-def _read(data: Json, question: Question) -> LLMResponse:
+def _read(data: Json, question: ChatRequest) -> LLMResponse:
     content = data["content"]
     if not isinstance(content, list):
         raise Transport("the answer holds no list of blocks")
@@ -158,7 +158,7 @@ def _read(data: Json, question: Question) -> LLMResponse:
     )
 
 
-def _calls(content: Sequence[Json], question: Question) -> dict[int, FunctionCall]:
+def _calls(content: Sequence[Json], question: ChatRequest) -> dict[int, FunctionCall]:
     """Return the calls by their place in the content."""
     uses = [(index, block) for index, block in enumerate(content) if block["type"] == "tool_use"]
     taken, calls = taken_ids(question) if uses else set(), {}

@@ -14,8 +14,8 @@ from daemon.errors import Transport, Unavailable
 from daemon.models import Chunk, FunctionCall, Json, LLMMessage, LLMResponse, Usage
 from daemon.providers.wire.base import (
     CUT_OFF,
+    ChatRequest,
     Ids,
-    Question,
     WireFormat,
     extras,
     fresh_id,
@@ -33,7 +33,7 @@ from daemon.providers.wire.images import address
 _API = "responses"
 
 
-def _body(question: Question) -> Json:
+def _body(question: ChatRequest) -> Json:
     row = question.capabilities
     system, rest = split_system(question.messages)
     body: Json = {"model": question.model, "store": False, "input": _items(rest, question)}
@@ -51,7 +51,7 @@ def _body(question: Question) -> Json:
     return body | row.extra
 
 
-def _items(messages: Sequence[LLMMessage], question: Question) -> list[Json]:
+def _items(messages: Sequence[LLMMessage], question: ChatRequest) -> list[Json]:
     written: list[Json] = []
     ids = Ids()
     for message in messages:
@@ -66,7 +66,7 @@ def _items(messages: Sequence[LLMMessage], question: Question) -> list[Json]:
     return written
 
 
-def _shown(message: LLMMessage, question: Question) -> str | list[Json]:
+def _shown(message: LLMMessage, question: ChatRequest) -> str | list[Json]:
     if not message.images:
         return message.content
     images = shown_images(message, question)
@@ -92,7 +92,7 @@ def _tools(functions: Sequence[Json]) -> list[Json]:
     return [{"type": "function", "strict": False, **function} for function in functions]
 
 
-def _read(data: Json, question: Question) -> LLMResponse:
+def _read(data: Json, question: ChatRequest) -> LLMResponse:
     if data.get("status") in ("failed", "cancelled"):
         raise Unavailable("the vendor gave the answer up")
     output = data["output"]
@@ -144,7 +144,7 @@ def _reasoning(output: Sequence[Json]) -> str:
     return "\n\n".join([part["text"] for item in items for part in (item.get("summary") or ()) if part.get("text")])
 
 
-def _calls(output: Sequence[Json], question: Question) -> dict[int, FunctionCall]:
+def _calls(output: Sequence[Json], question: ChatRequest) -> dict[int, FunctionCall]:
     """Return the calls by their place in the output."""
     asked = [(index, item) for index, item in enumerate(output) if item.get("type") == "function_call"]
     taken, calls = taken_ids(question) if asked else set(), {}
