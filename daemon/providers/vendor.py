@@ -31,7 +31,7 @@ from daemon.providers import vendor_errors
 from daemon.providers.base import ListedModel, LLMProvider
 from daemon.providers.capabilities import capabilities as capabilities_of
 from daemon.providers.strict_schemas import loosened, mended, strictly
-from daemon.providers.wire.base import ChatRequest, Pieces, WireFormat
+from daemon.providers.wire.base import ChatRequest, StreamAssembler, WireFormat
 from daemon.providers.wire.sse import Event, Reader
 from daemon.system.http_body import BodyTooLarge, parse_json
 from daemon.telemetry.log import is_heard
@@ -360,7 +360,7 @@ class VendorProvider(LLMProvider):
                 seconds = self._stall
                 yield piece
 
-    async def _chunks(self, incoming: Incoming, reader: Reader, pieces: Pieces) -> AsyncIterator[Chunk]:
+    async def _chunks(self, incoming: Incoming, reader: Reader, pieces: StreamAssembler) -> AsyncIterator[Chunk]:
         """Yield what can be shown of a streamed answer, until its end."""
         try:
             async with aclosing(self._patiently(incoming)) as body:
@@ -377,7 +377,7 @@ class VendorProvider(LLMProvider):
             if event.data != _DONE and (chunk := await self._taken(event, incoming, pieces)):
                 yield chunk
 
-    async def _taken(self, event: Event, incoming: Incoming, pieces: Pieces) -> Chunk | None:
+    async def _taken(self, event: Event, incoming: Incoming, pieces: StreamAssembler) -> Chunk | None:
         try:
             data = await _in_thread_if_large(len(event.data), lambda: parse_json(event.data.encode()))
             if event.name == "error" or data.get("type") == "error":
@@ -388,7 +388,7 @@ class VendorProvider(LLMProvider):
         except _OF_FORM as error:
             raise _misread(event.data.encode(), _request_id(incoming.headers)) from error
 
-    def _together(self, incoming: Incoming, pieces: Pieces, question: ChatRequest) -> LLMResponse:
+    def _together(self, incoming: Incoming, pieces: StreamAssembler, question: ChatRequest) -> LLMResponse:
         """Return the answer that a stream came to."""
         whole = pieces.whole()
         if whole is None:

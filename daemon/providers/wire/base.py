@@ -35,7 +35,7 @@ class ChatRequest:
     capabilities: Capabilities
 
 
-class Pieces(Protocol):
+class StreamAssembler(Protocol):
     """An answer that comes in pieces, put together again."""
 
     @property
@@ -62,7 +62,7 @@ class WireFormat:
     read: Callable[[Json, ChatRequest], LLMResponse]
     """Read an answer; raises ProviderError if it is a failure, and KeyError, TypeError, ValueError or AttributeError if
     it is not of the agreed form."""
-    pieces: Callable[[], Pieces]
+    pieces: Callable[[], StreamAssembler]
     """Begin to put a streamed answer together."""
     models: str
     """Where the vendor lists its models."""
