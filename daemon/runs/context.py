@@ -64,7 +64,7 @@ from daemon.runs.approvals.approver import RunApprover
 from daemon.runs.approvals.notice import waiting_notice
 from daemon.runs.events import Events
 from daemon.runs.images import Pictures, look_at
-from daemon.runs.rehearsal.dry_run import REHEARSAL, HeldBack, NobodyNeeded
+from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, NobodyNeeded
 from daemon.runs.run import Record, StepRecorder
 from daemon.sandbox.current import Ladder
 from daemon.store.journal import Journal
@@ -151,7 +151,7 @@ class RunHost:
         self._rooms, self._workspace = rooms, workspace
         self._pings: set[asyncio.Task[None]] = set()
         self._executor = ToolExecutor(rooms.registry)
-        self._held_back = HeldBack(rooms.registry, lambda: rooms.policy)
+        self._held_back = DryRunToolExecutor(rooms.registry, lambda: rooms.policy)
         self._policy = _PolicyInForce(rooms)
         self._begun: dict[str, Routine] = {}
         self._accounts = WeakValueDictionary[str, RunBudget]()

@@ -33,7 +33,7 @@ LONGEST = 8_000  # characters of what would be written that the model and the pe
 BIGGEST = 1_000_000  # bytes of a file that a diff is made with
 
 
-class HeldBack(ToolExecutor):
+class DryRunToolExecutor(ToolExecutor):
     """Executes what only looks; answers all else with what it would do."""
 
     def __init__(self, registry: FunctionRegistry, policy: Callable[[], Policy]) -> None:
