@@ -49,7 +49,7 @@ from daemon.runs.approvals.approvals import Approvals
 from daemon.runs.approvals.remembered import Remembered
 from daemon.runs.approvals.request import CallDescriber
 from daemon.runs.events import Events
-from daemon.sandbox.current import Ladder
+from daemon.sandbox.current import SandboxDetection
 from daemon.sandbox.user import settle, tenant
 from daemon.scheduler.cluster.requirements import having, nobody_has
 from daemon.scheduler.engine import RoutineEngine
@@ -320,10 +320,10 @@ class App:
             await providers.close()
 
     @cached_property
-    def ladder(self) -> Ladder:
+    def ladder(self) -> SandboxDetection:
         """What finds out how programs can be confined here; as root they run as somebody else."""
         workspace = self.config.workspace_path(self.place.state)
-        return Ladder(lambda: self.policy.sandbox, self.place.state, tenant(workspace))
+        return SandboxDetection(lambda: self.policy.sandbox, self.place.state, tenant(workspace))
 
     def _read_policy(self, config: Config) -> Policy:
         """Return the policy; ConfigError if it, or the workspace it speaks of, opens what is the daemon's own."""

@@ -66,7 +66,7 @@ from daemon.runs.events import Events
 from daemon.runs.images import Pictures, look_at
 from daemon.runs.rehearsal.dry_run import REHEARSAL, DryRunToolExecutor, NobodyNeeded
 from daemon.runs.run import Record, StepRecorder
-from daemon.sandbox.current import Ladder
+from daemon.sandbox.current import SandboxDetection
 from daemon.store.journal import Journal
 from daemon.store.runs import newest
 from daemon.system.clock import Clock
@@ -96,7 +96,7 @@ class RunServices(Protocol):
     @property
     def secrets(self) -> Secrets: ...
     @property
-    def ladder(self) -> Ladder: ...
+    def ladder(self) -> SandboxDetection: ...
     @property
     def outages(self) -> Outages: ...
 

@@ -23,7 +23,7 @@ async def unconfined() -> Sandbox:
     return Sandbox(level="off")
 
 
-class Ladder:
+class SandboxDetection:
     """Climbs down from the best sandbox to the first that holds, once."""
 
     def __init__(self, mode: Callable[[], Mode], folder: Path, user: User | None = None) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from daemon.sandbox import confine
-from daemon.sandbox.current import Ladder
+from daemon.sandbox.current import SandboxDetection
 from daemon.sandbox.detection import PROBES, choose, examine
 from daemon.sandbox.sandbox import Sandbox, User
 from tests.sandbox.conftest import NOT_THERE
@@ -81,7 +81,7 @@ async def test_a_policy_that_wants_none_gets_none(tmp_path: Path) -> None:
 
 async def test_a_ladder_is_climbed_once_and_follows_the_policy(tmp_path: Path, user: User | None) -> None:
     mode = ["prefer"]
-    ladder = Ladder(lambda: mode[0], tmp_path, user)  # type: ignore[arg-type, return-value]
+    ladder = SandboxDetection(lambda: mode[0], tmp_path, user)  # type: ignore[arg-type, return-value]
     assert ladder.known is None
     first = await ladder.sandbox()
     assert await ladder.sandbox() is first and ladder.known is first

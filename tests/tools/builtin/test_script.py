@@ -10,7 +10,7 @@ import pytest
 from daemon.models import FunctionCall, ToolContext, ToolResult
 from daemon.policy.policy import Policy
 from daemon.runs.approvals.request import describe
-from daemon.sandbox.current import Ladder
+from daemon.sandbox.current import SandboxDetection
 from daemon.sandbox.sandbox import Sandbox, UnusableSandbox, User
 from daemon.tools.builtin import script
 from daemon.tools.executor import ToolExecutor
@@ -51,7 +51,7 @@ def running(tmp_path: Path, folder: Path, workspace: Path) -> Callable[..., Run]
         policy = Policy.load(path, workspace=workspace, private=[folder])
         registry = FunctionRegistry()
         user = User(uid=60789, gid=60789) if os.geteuid() == 0 else None
-        ladder = Ladder(lambda: "prefer", tmp_path, user)
+        ladder = SandboxDetection(lambda: "prefer", tmp_path, user)
 
         async def confining() -> Sandbox:
             return sandbox or await ladder.sandbox()
