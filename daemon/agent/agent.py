@@ -58,7 +58,7 @@ RESTARTS = 2  # times that a conversation may outgrow the model before the run f
 NEVER = 10 * 365 * 86400.0  # seconds; a deadline for callers that have none
 
 
-class Message(Protocol):
+class IncomingMessage(Protocol):
     """What somebody said to a run under way."""
 
     @property
@@ -70,7 +70,7 @@ class Message(Protocol):
 class Inbox(Protocol):
     """Where messages to runs under way lie."""
 
-    def take(self, run: str, heard: set[int]) -> Sequence[Message]:
+    def take(self, run: str, heard: set[int]) -> Sequence[IncomingMessage]:
         """Take out what a run has not heard."""
 
 
@@ -84,7 +84,7 @@ class SkillChooser(Protocol):
 class _Deaf:
     """For an agent to which nobody speaks but its caller."""
 
-    def take(self, run: str, heard: set[int]) -> Sequence[Message]:
+    def take(self, run: str, heard: set[int]) -> Sequence[IncomingMessage]:
         return ()
 
 
