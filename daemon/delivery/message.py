@@ -37,7 +37,7 @@ _WARNING = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Letter:
+class Message:
     """A report as its reader gets it."""
 
     title: str
@@ -51,7 +51,7 @@ class Letter:
         return f"# {self.title}\n\n{about}{self.body}\n"
 
 
-def compose(delivery: Delivery) -> Letter:
+def compose(delivery: Delivery) -> Message:
     """Word a delivery: the report of a success as it is, of anything else what happened and what there was to show."""
     report, options = delivery.report, delivery.options
     if options.get("notice"):
@@ -70,18 +70,18 @@ def compose(delivery: Delivery) -> Letter:
         body += _as_incident(options, when)
     if report.taint is Taint.HIGH:
         body = f"{body}\n\n{_WARNING}".strip()
-    return Letter(title=title, about=", ".join(about), body=body or "(The report is empty.)")
+    return Message(title=title, about=", ".join(about), body=body or "(The report is empty.)")
 
 
-def _notice(zone: str, options: Json) -> Letter:
+def _notice(zone: str, options: Json) -> Message:
     """Word what is no run's report: that something works again, that a target takes nothing, the digest."""
     text = str(options["text"])
     if since := options.get("since"):
         text = text.replace("{since}", f"{datetime.fromisoformat(since).astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M %Z}")
     if options.get("cleaned"):  # part by part, by whoever worded it
-        return Letter(title=printable(str(options["title"])), about="", body=printable(text))
+        return Message(title=printable(str(options["title"])), about="", body=printable(text))
     # it may quote why a run failed, which may be a stranger's words
-    return Letter(title=neutral(str(options["title"])), about="", body=neutral(text))
+    return Message(title=neutral(str(options["title"])), about="", body=neutral(text))
 
 
 def _as_incident(options: Json, when: datetime) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.delivery.channels.base import Progress
 from daemon.delivery.markup import beginning, html, plain, some_parts
-from daemon.delivery.message import Letter, compose
+from daemon.delivery.message import Message, compose
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt, Status
 from daemon.telemetry.redaction import is_ordinary
@@ -120,7 +120,7 @@ def _form(plugin: Any) -> str:
     return str(plugin.resolve_format("html" if first.value == "html" else "markdown").value)
 
 
-def _messages(letter: Letter, run: str, plugin: Any, form: str) -> list[_Message]:
+def _messages(letter: Message, run: str, plugin: Any, form: str) -> list[_Message]:
     """Return the report as the messages that its service takes."""
     rendered = _RENDERED[form]
     title, above = _title(letter.title, plugin.title_maxlen)

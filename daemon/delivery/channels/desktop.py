@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from daemon.delivery.markup import plain
-from daemon.delivery.message import Letter, compose
+from daemon.delivery.message import Message, compose
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt, Status
 
@@ -94,7 +94,7 @@ def _session_address(env: Mapping[str, str], uid: int) -> str | None:
     return f"unix:path={folder}/bus" if os.path.exists(f"{folder}/bus") else None  # noqa: PTH110 - no Path for a probe
 
 
-def _beginning(letter: Letter, run: str) -> str:
+def _beginning(letter: Message, run: str) -> str:
     """Return how the report begins, in words."""
     begins = letter.body[: 10 * _LONGEST]
     text = "\n".join(line.rstrip() for line in plain(begins).splitlines() if line.strip())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from daemon.delivery.channels.base import Progress
 from daemon.delivery.markup import some_parts
-from daemon.delivery.message import Letter, compose
+from daemon.delivery.message import Message, compose
 from daemon.delivery.sanitize import neutral, printable
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Json, Receipt
@@ -100,7 +100,7 @@ def _messages(delivery: Delivery, limit: int | None) -> list[tuple[str, bytes]]:
     ]
 
 
-def _body(delivery: Delivery, letter: Letter, text: str, part: int, parts: int) -> bytes:
+def _body(delivery: Delivery, letter: Message, text: str, part: int, parts: int) -> bytes:
     report, options = delivery.report, delivery.options
     data: Json = {
         "delivery": delivery.id,

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("apprise", reason="needs apprise: pip install 'agentd-routines[notify]'")
 
 from daemon.delivery.channels.apprise import AppriseChannel, _form, _messages, service
-from daemon.delivery.message import Letter
+from daemon.delivery.message import Message
 from daemon.errors import DeliveryFailed
 from daemon.models import Status
 from daemon.telemetry.redaction import Secrets
@@ -34,7 +34,7 @@ def channel(url):
 def test_no_message_is_longer_than_its_service_takes(url, attaches):
     plugin = service(url)
     plugin.attachment_support = attaches
-    letter = Letter(title="T" * 300, about="Run `01J`", body="**word** <b> & \n\n" * 4000)
+    letter = Message(title="T" * 300, about="Run `01J`", body="**word** <b> & \n\n" * 4000)
     messages = _messages(letter, "01J", plugin, _form(plugin))
     assert all(len(message.body) <= plugin.body_maxlen for message in messages)
     assert all(len(message.title) <= plugin.title_maxlen for message in messages)
