@@ -101,7 +101,7 @@ def at_the_terminal(fd: int = 0) -> bool:
         return False
 
 
-class Offer:
+class ProviderSuggestion:
     """Asks about what was found, one after the other, until one is agreed to."""
 
     def __init__(

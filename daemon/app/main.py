@@ -258,14 +258,16 @@ def serve(options: Options) -> int:
             _say_no_more()
 
     async def offer(app: App) -> None:
-        from daemon.app.first_start import Offer, asked, at_hand, at_the_terminal
+        from daemon.app.first_start import ProviderSuggestion, asked, at_hand, at_the_terminal
 
         found = await at_hand(app.place.config.provider, app.place.env)
         asking = [each for each in found if at_the_terminal() and not await app.journal.recall(asked(each))]
         for each in found:
             if each not in asking:
                 _say(each.announced)
-        Offer(asking, app.place.config.file, say=_say, remember=app.journal.remember, tasks=app.tasks).ask()
+        ProviderSuggestion(
+            asking, app.place.config.file, say=_say, remember=app.journal.remember, tasks=app.tasks
+        ).ask()
 
     async def live() -> None:
         async with App.open(_place(options, console=True)) as app:
