@@ -40,7 +40,7 @@ from daemon.definitions.routines.routine import Routine
 from daemon.definitions.schedule import Schedule
 from daemon.errors import ConfigError, DaemonError, NotFound, Refused
 from daemon.models import Run, new_id
-from daemon.scheduler.pending_triggers import RETRY, Arrivals
+from daemon.scheduler.pending_triggers import RETRY, PendingTriggers
 from daemon.scheduler.routine_times import named
 from daemon.scheduler.skip_reasons import Afford, anything
 from daemon.scheduler.slot_ledger import AHEAD, SLICE, Ledger, sliced
@@ -94,7 +94,7 @@ class RoutineEngine:
             afford=afford,
         )
         self._occasions = Occasions(self._ledger, journal, clock)
-        self._arrivals = Arrivals(
+        self._arrivals = PendingTriggers(
             self._ledger,
             self._occasions,
             journal,

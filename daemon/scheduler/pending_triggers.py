@@ -23,7 +23,7 @@ RETRY = 60.0
 DAY = 86_400.0
 
 
-class Arrivals:
+class PendingTriggers:
     """Hears of files and of ends, and has the occasions answer them."""
 
     def __init__(
