@@ -45,7 +45,7 @@ from daemon.scheduler.routine_times import named
 from daemon.scheduler.skip_reasons import Afford, anything
 from daemon.scheduler.slot_ledger import AHEAD, SLICE, Ledger, sliced
 from daemon.scheduler.slots import next_moment
-from daemon.scheduler.triggers import Occasions
+from daemon.scheduler.triggers import Triggers
 from daemon.store.journal import Journal, RoutineState
 from daemon.system.clock import Clock, machine_id
 from daemon.system.coalescing_queue import CoalescingQueue
@@ -93,7 +93,7 @@ class RoutineEngine:
             anywhere=anywhere,
             afford=afford,
         )
-        self._occasions = Occasions(self._ledger, journal, clock)
+        self._occasions = Triggers(self._ledger, journal, clock)
         self._arrivals = PendingTriggers(
             self._ledger,
             self._occasions,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from daemon.models import Run
 from daemon.scheduler.slot_ledger import Ledger
-from daemon.scheduler.triggers import Occasions
+from daemon.scheduler.triggers import Triggers
 from daemon.store.journal import Journal
 from daemon.system.coalescing_queue import CoalescingQueue
 from daemon.system.settled_files import Watcher
@@ -29,7 +29,7 @@ class PendingTriggers:
     def __init__(
         self,
         ledger: Ledger,
-        occasions: Occasions,
+        occasions: Triggers,
         journal: Journal,
         workspace: Path,
         directory_watcher: DirectoryWatcher,

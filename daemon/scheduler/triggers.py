@@ -48,7 +48,7 @@ WHY_NOT = {
 }
 
 
-class Occasions:
+class Triggers:
     """Starts runs by events. Everything but looking needs the ledger open."""
 
     def __init__(self, ledger: Ledger, journal: Journal, clock: Clock) -> None:
