@@ -31,7 +31,7 @@ from daemon.store.slot_outcomes import Accounts, Portion, SlotRow
 from daemon.store.slots import Claim, RoutineState, Slots
 from daemon.store.spending import Spending
 from daemon.store.streaks import Streak, Streaks
-from daemon.store.trigger_events import Occasions
+from daemon.store.trigger_events import TriggerEvents
 
 __all__ = ["Claim", "Day", "Journal", "Portion", "RoutineState", "SlotRow", "Streak", "Told"]
 
@@ -39,7 +39,7 @@ __all__ = ["Claim", "Day", "Journal", "Portion", "RoutineState", "SlotRow", "Str
 class Journal(
     Slots,
     Accounts,
-    Occasions,
+    TriggerEvents,
     Approvals,
     Leases,
     Streaks,

@@ -18,7 +18,7 @@ ORDER BY ended, id
 """
 
 
-class Occasions(Part):
+class TriggerEvents(Part):
     """The inputs of runs, the files that runs were given, and ends that nobody has answered yet."""
 
     async def input_of(self, run_id: str) -> Any:
