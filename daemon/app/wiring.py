@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from daemon.runs.replay.replays import Replays
     from daemon.runs.subagents import Delegation
     from daemon.runs.tracing import Traces
-    from daemon.scheduler.agent_routines import Offspring
+    from daemon.scheduler.agent_routines import AgentRoutines
     from daemon.scheduler.cluster.cluster import Cluster
 
 log = structlog.get_logger()
@@ -471,11 +471,11 @@ class App:
         return Delegation(self.host)
 
     @cached_property
-    def offspring(self) -> Offspring:
+    def offspring(self) -> AgentRoutines:
         """Who makes and steers routines for agents."""
-        from daemon.scheduler.agent_routines import Offspring
+        from daemon.scheduler.agent_routines import AgentRoutines
 
-        return Offspring(
+        return AgentRoutines(
             folder=self.place.state / MADE,
             home=lambda: self.config.routines_path,
             engine=self.engine,

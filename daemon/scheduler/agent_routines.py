@@ -44,7 +44,7 @@ LONGEST_PROMPT = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offspring:
+class AgentRoutines:
     """Makes them, removes them, hands them over to people; and steers routines for agents."""
 
     folder: Path
