@@ -10,7 +10,7 @@ from daemon.runs.retry import back_off
 from daemon.store.journal import Journal, RoutineState, Streak
 
 
-class Patience:
+class FailureBackoff:
     """Remembers the routines whose last runs failed; the journal knows them after a restart."""
 
     def __init__(self, journal: Journal) -> None:

@@ -22,7 +22,7 @@ from daemon.definitions.schedule import Schedule
 from daemon.errors import NotFound, Refused
 from daemon.models import Outcome, Reason, Run, Status
 from daemon.runs.rehearsal.approved import approved
-from daemon.scheduler.backoff import Patience
+from daemon.scheduler.backoff import FailureBackoff
 from daemon.scheduler.routine_times import named, schedule_of, starts_by_itself
 from daemon.scheduler.skip_reasons import UNREHEARSED, Afford, Gates, SkipReason, anything, rule_of
 from daemon.scheduler.slots import Settled, Stretch, apart, between, settle, skipped, still_told
@@ -84,7 +84,7 @@ class Ledger:
         """How many share the lock."""
         self._occupied: dict[str, tuple[str, ...]] | None = None
         """The runs under way, by routine, as they were seen since the ledger was opened."""
-        self._patience, self._gates = Patience(journal), Gates(journal)
+        self._patience, self._gates = FailureBackoff(journal), Gates(journal)
         self.unrehearsed: set[str] = set()
         """Routines that are held back until a rehearsal was approved."""
         self._late = 0
