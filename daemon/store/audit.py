@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import Any
 
 from daemon.models import Json, Run, Step, StepKind
-from daemon.store.repository import Part
+from daemon.store.repository import Repository
 from daemon.store.rows import Row, clean, moment
 
 _COLUMNS = "seq, at, kind, run_id, routine, call_id, tool, actor, body"
@@ -116,7 +116,7 @@ def _link(before: str, row: Row) -> str:
     return sha256(_plain([before, *row]).encode()).hexdigest()
 
 
-class Audit(Part):
+class Audit(Repository):
     """The audit, read and proved."""
 
     async def write_audit(self, kind: str, *, actor: str = "", routine: str = "", body: Json | None = None) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from daemon.store.repository import Part
+from daemon.store.repository import Repository
 from daemon.store.rows import LAST_BEFORE, stamp
 
 # Summed up where the rows are: to carry ten thousand of them over takes longer than all the rest. `+`: by the ids.
@@ -37,7 +37,7 @@ class Day:
     """`input` and `output`."""
 
 
-class Days(Part):
+class Days(Repository):
     """The journal, summed up by routine and day."""
 
     async def days(self, edges: Sequence[datetime]) -> list[Day]:

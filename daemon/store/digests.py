@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from daemon.store.incidents import put_message
-from daemon.store.repository import Part
+from daemon.store.repository import Repository
 from daemon.store.rows import KEEP_FACT, LAST_BEFORE, moment, stamp
 
 _MARK = "digest"
@@ -52,7 +52,7 @@ class Sum:
     dollars: float
 
 
-class Digests(Part):
+class Digests(Repository):
     """Sums over stretches of time."""
 
     async def stretch(self, since: datetime, until: datetime) -> Sum:

@@ -25,7 +25,7 @@ from datetime import datetime, timedelta
 
 from daemon.errors import NotFound
 from daemon.models import DeliveryStatus, Incident, Json, Run, Status, WaitingNotice
-from daemon.store.repository import Part
+from daemon.store.repository import Repository
 from daemon.store.rows import Row, clean, moment, moment_or_none, stamp
 from daemon.store.streaks import BY_HAND, FAILURES
 
@@ -54,7 +54,7 @@ def signature_of(error: str) -> str:
     return " ".join(_NUMBER.sub("#", error.lower()).split())[:_LONGEST]
 
 
-class Incidents(Part):
+class Incidents(Repository):
     """Incidents, and the notices about them."""
 
     alerting: Alerting = Alerting()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-from daemon.store.repository import Part
+from daemon.store.repository import Repository
 
 _KINDS = ("input", "cache_read", "cache_write", "output", "reasoning")
 _SPENT = (
@@ -36,7 +36,7 @@ class Measured:
     size: int
 
 
-class Measures(Part):
+class Measures(Repository):
     """Sums over the journal."""
 
     async def measure(self) -> Measured:

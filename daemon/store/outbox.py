@@ -10,7 +10,7 @@ from datetime import datetime
 from daemon.errors import NotFound, Refused
 from daemon.models import Delivery, DeliveryStatus, Json, Report, Run, Status, Taint
 from daemon.store.incidents import REPORT, Alerting, judge, kind_of, over
-from daemon.store.repository import Part
+from daemon.store.repository import Repository
 from daemon.store.rows import Row, clean, moment, moment_or_none, stamp
 
 _DELIVERY = """
@@ -20,7 +20,7 @@ FROM outbox AS o LEFT JOIN run AS r ON r.id = o.run_id
 """
 
 
-class Deliveries(Part):
+class Deliveries(Repository):
     """Deliveries."""
 
     async def due_deliveries(self, now: datetime) -> list[Delivery]:

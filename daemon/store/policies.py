@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 
-from daemon.store.repository import Part
+from daemon.store.repository import Repository
 
 
-class Policies(Part):
+class Policies(Repository):
     """The texts of policies, each once."""
 
     def keep_policy(self, hash_: str, text: str) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from daemon.errors import NotFound
 from daemon.models import new_id
 from daemon.store import audit
-from daemon.store.repository import Part
+from daemon.store.repository import Repository
 from daemon.store.rows import AFTER_EVERY_ID, SHORTEST_PART, Row, clean, decode, deflate, encode, moment
 
 # Evidence, not an archive: of what comes every hour a person reads one.
@@ -32,7 +32,7 @@ class Kept:
     text: str
 
 
-class Quarantine(Part):
+class Quarantine(Repository):
     """The texts that were kept from the models."""
 
     async def quarantine(self, *, run: str, routine: str, call_id: str, tool: str, reason: str, text: str) -> str:

@@ -7,7 +7,7 @@ import sqlite3
 
 from daemon.errors import Refused
 from daemon.store.incidents import waiting_subject
-from daemon.store.repository import Part
+from daemon.store.repository import Repository
 
 # Not the audit, which proves that none of its rows was changed, and not what is remembered of runs: there the name is
 # among the words by which they are found.
@@ -16,7 +16,7 @@ STAYS = ("audit", "memory_run")
 FACTS = ("on_start", "after", "rehearsed")
 
 
-class Renaming(Part):
+class Renaming(Repository):
     """Renames routines."""
 
     async def rename(self, old: str, new: str) -> None:

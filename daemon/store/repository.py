@@ -9,7 +9,7 @@ from daemon.store.database import Database
 from daemon.store.rows import stamp
 
 
-class Part:
+class Repository:
     """Some tables of the database, and the clock by which things are written down in them."""
 
     def __init__(self, db: Database, *, clock: Callable[[], datetime]) -> None:

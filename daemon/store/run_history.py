@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 
-from daemon.store.repository import Part
+from daemon.store.repository import Repository
 
 _LAST = """
 SELECT input + output, active, (SELECT sum(cost) FROM spending WHERE run_id = run.id)
@@ -13,7 +13,7 @@ FROM run WHERE routine = ? AND ended IS NOT NULL AND status <> 'cancelled' ORDER
 """
 
 
-class Histories(Part):
+class Histories(Repository):
     """What runs took."""
 
     async def took(self, routines: Iterable[str], *, last: int = 100) -> dict[str, list[tuple[int, float, float]]]:

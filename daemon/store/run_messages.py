@@ -6,7 +6,7 @@ import sqlite3
 from dataclasses import dataclass
 
 from daemon.models import Run
-from daemon.store.repository import Part
+from daemon.store.repository import Repository
 from daemon.store.rows import clean, runs_in, stamp
 
 # 'ask' and a session make a range of the index over events: '0' follows '/'.
@@ -29,7 +29,7 @@ class Told:
     text: str
 
 
-class Messages(Part):
+class Messages(Repository):
     """Messages to runs, and the runs that belong together by the beginning of their events."""
 
     async def tell(self, run: str, text: str, *, event: str) -> Told | None:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from daemon.errors import NotFound
 from daemon.models import ReportedItem, digest_of
-from daemon.store.repository import Part
+from daemon.store.repository import Repository
 from daemon.store.rows import clean, moment, stamp
 
 MARKS = 500  # values of one question; SQLite takes some thousands
@@ -39,7 +39,7 @@ class Sightings:
     """What no run has found for so long is forgotten."""
 
 
-class Novelty(Part):
+class Novelty(Repository):
     """The seen-sets."""
 
     async def known_items(self, routine: str, digests: Sequence[str]) -> set[str]:

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from daemon.models import Outcome, Reason
-from daemon.store.repository import Part
+from daemon.store.repository import Repository
 from daemon.store.rows import Row, moment, stamp
 
 
@@ -49,7 +49,7 @@ class Portion:
 Between: TypeAlias = Callable[[datetime, datetime], Portion | None]
 
 
-class Accounts(Part):
+class Accounts(Repository):
     """The slots that are accounted for."""
 
     async def account(

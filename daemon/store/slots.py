@@ -14,7 +14,7 @@ from typing import Any
 
 from daemon.errors import NotFound
 from daemon.models import Outcome, Reason, Run, new_ids, utc
-from daemon.store.repository import Part
+from daemon.store.repository import Repository
 from daemon.store.rows import (
     Row,
     clean,
@@ -84,7 +84,7 @@ def fingerprint(definition: str) -> str:
     return hashlib.blake2b(definition.encode(), digest_size=16).hexdigest()
 
 
-class Slots(Part):
+class Slots(Repository):
     """Routines' states and slots."""
 
     # --- what is kept of a routine

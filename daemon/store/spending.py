@@ -17,7 +17,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 from daemon.models import Usage
-from daemon.store.repository import Part
+from daemon.store.repository import Repository
 from daemon.store.rows import moment, stamp
 
 
@@ -106,7 +106,7 @@ _SUMS = (
 )
 
 
-class Spending(Part):
+class Spending(Repository):
     """The calls to models."""
 
     async def reserve(self, spent: Spent, limits: Sequence[Limit] = ()) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from daemon.store.repository import Part
+from daemon.store.repository import Repository
 from daemon.store.rows import moment, stamp
 
 # Ends that say that something is wrong with the routine. A cancelled run says nothing, nor does a gate that was closed.
@@ -28,7 +28,7 @@ class Streak:
     """Why the last one failed."""
 
 
-class Streaks(Part):
+class Streaks(Repository):
     """What the ends of a routine's last runs say."""
 
     async def streaks(self, since: Mapping[str, datetime | None]) -> dict[str, Streak]:

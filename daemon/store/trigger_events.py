@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from daemon.models import Outcome, Reason, Run, Status
-from daemon.store.repository import Part
+from daemon.store.repository import Repository
 from daemon.store.rows import decode, runs_in, stamp
 
 _UNANSWERED = """
@@ -18,7 +18,7 @@ ORDER BY ended, id
 """
 
 
-class TriggerEvents(Part):
+class TriggerEvents(Repository):
     """The inputs of runs, the files that runs were given, and ends that nobody has answered yet."""
 
     async def input_of(self, run_id: str) -> Any:
