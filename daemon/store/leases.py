@@ -47,7 +47,7 @@ class Worker:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Beat:
+class LeaseRenewal:
     """What a process learns when it says that it lives."""
 
     lost: Sequence[str]
@@ -83,7 +83,7 @@ class Leases(Runs):
 
     async def beat(
         self, me: Worker, *, may_lead: bool, heal: Callable[[sqlite3.Connection, int], None] | None = None
-    ) -> Beat:
+    ) -> LeaseRenewal:
         """Say that a process lives, renew its leases and take what the dead have left; `heal` is done in between.
 
         Durable, as a fence moves: a server that crashes must not forget that.
@@ -91,7 +91,7 @@ class Leases(Runs):
         now, mine = stamp(self._clock()), {run: fence for run, (fence, _) in self._taken.items()}
         has = json.dumps(me.has, ensure_ascii=False)
 
-        def work(connection: sqlite3.Connection) -> Beat:
+        def work(connection: sqlite3.Connection) -> LeaseRenewal:
             there = now_in(connection, now)
             waits = move_waits(connection, there, skew=SKEW)
             self._end_leases_of_the_future(connection, there)
@@ -111,12 +111,12 @@ class Leases(Runs):
             leads = may_lead and bool(connection.execute(_LEAD, (there + self._lease, me.id, there, me.id)).fetchall())
             if leads:
                 waits = replace(waits, deliveries=move_deliveries(connection, now))
-            return Beat(lost=lost, cancelled=cancelled, freed=freed, leads=leads, waits=waits)
+            return LeaseRenewal(lost=lost, cancelled=cancelled, freed=freed, leads=leads, waits=waits)
 
         beat = await self._db.write(work, durable=True)
         beat.waits.write_to_log()
         # one that ended, or was let go of, while this was under way is lost to nobody
-        return Beat(
+        return LeaseRenewal(
             lost=[run for run in beat.lost if self._taken.get(run, (None,))[0] == mine[run]],
             cancelled=beat.cancelled,
             freed=beat.freed,
