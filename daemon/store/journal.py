@@ -24,7 +24,7 @@ from daemon.store.quarantine import Quarantine
 from daemon.store.renaming import Renaming
 from daemon.store.rows import KEEP_FACT
 from daemon.store.run_history import Histories
-from daemon.store.run_messages import Messages, Told
+from daemon.store.run_messages import Messages, RunMessage
 from daemon.store.run_store import RunStore
 from daemon.store.seen_items import Novelty
 from daemon.store.slot_outcomes import Accounts, Portion, SlotRow
@@ -33,7 +33,7 @@ from daemon.store.spending import Spending
 from daemon.store.streaks import Streak, Streaks
 from daemon.store.trigger_events import TriggerEvents
 
-__all__ = ["Claim", "Day", "Journal", "Portion", "RoutineState", "SlotRow", "Streak", "Told"]
+__all__ = ["Claim", "Day", "Journal", "Portion", "RoutineState", "SlotRow", "Streak", "RunMessage"]
 
 
 class Journal(

@@ -21,7 +21,7 @@ _CHILDREN = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
+class RunMessage:
     """One message to a run."""
 
     id: int
@@ -32,13 +32,13 @@ class Told:
 class Messages(Repository):
     """Messages to runs, and the runs that belong together by the beginning of their events."""
 
-    async def tell(self, run: str, text: str, *, event: str) -> Told | None:
+    async def tell(self, run: str, text: str, *, event: str) -> RunMessage | None:
         """Keep a message for a run, durably; the same event gives the same message. None if the run has ended."""
 
-        def work(connection: sqlite3.Connection) -> Told | None:
+        def work(connection: sqlite3.Connection) -> RunMessage | None:
             known = connection.execute("SELECT id, text FROM told WHERE run_id = ? AND event = ?", (run, event))
             if row := known.fetchone():
-                return Told(id=row[0], run=run, text=row[1])
+                return RunMessage(id=row[0], run=run, text=row[1])
             alive = connection.execute(
                 "SELECT 1 FROM run WHERE id = ? AND status IN ('queued', 'running', 'waiting')", (run,)
             )
@@ -48,20 +48,20 @@ class Messages(Repository):
                 "INSERT INTO told (run_id, event, text, at) VALUES (?, ?, ?, ?) RETURNING id",
                 (run, event, clean(text), stamp(self._clock())),
             ).fetchone()
-            return Told(id=int(number), run=run, text=clean(text))
+            return RunMessage(id=int(number), run=run, text=clean(text))
 
         return await self._db.write(work, durable=True)
 
-    async def told(self, run: str | None = None) -> list[Told]:
+    async def told(self, run: str | None = None) -> list[RunMessage]:
         """Return what a run was told, or all runs that have not ended, in order; heard or not."""
         where = (
             "run_id = ?" if run else "run_id IN (SELECT id FROM run WHERE status IN ('queued', 'running', 'waiting'))"
         )
         query = f"SELECT id, run_id, text FROM told WHERE {where} ORDER BY id"  # noqa: S608  # both halves are ours
 
-        def work(connection: sqlite3.Connection) -> list[Told]:
+        def work(connection: sqlite3.Connection) -> list[RunMessage]:
             rows = connection.execute(query, (run,) if run else ())
-            return [Told(id=number, run=name, text=text) for number, name, text in rows]
+            return [RunMessage(id=number, run=name, text=text) for number, name, text in rows]
 
         return await self._db.read(work)
 
