@@ -24,7 +24,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 @dataclass(slots=True)
-class Look:
+class FolderScan:
     """What there was."""
 
     files: dict[str, str] = field(default_factory=dict)
@@ -37,9 +37,11 @@ class Look:
     """There is more than a look takes in."""
 
 
-def look(root: Path, patterns: Patterns, *, most_folders: int = MOST_FOLDERS, most_files: int = MOST_FILES) -> Look:
+def look(
+    root: Path, patterns: Patterns, *, most_folders: int = MOST_FOLDERS, most_files: int = MOST_FILES
+) -> FolderScan:
     """Return what is beneath the root; a root that is missing holds nothing."""
-    found = Look()
+    found = FolderScan()
     with suppress(FileNotFoundError):
         # the root itself is the owner's choice, be it a link
         folder = os.open(root, _FOLDER & ~os.O_NOFOLLOW)
@@ -50,7 +52,7 @@ def look(root: Path, patterns: Patterns, *, most_folders: int = MOST_FOLDERS, mo
 @dataclass(frozen=True, slots=True)
 class _Errand:
     patterns: Patterns
-    found: Look
+    found: FolderScan
     most_folders: int
     most_files: int
 

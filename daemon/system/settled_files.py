@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from daemon.system.file_scan import MOST_FILES, MOST_FOLDERS, Look, look
+from daemon.system.file_scan import MOST_FILES, MOST_FOLDERS, FolderScan, look
 from daemon.system.patterns import Patterns
 from daemon.system.watch import DirectoryWatcher, Subscription
 
@@ -162,7 +162,7 @@ class Watcher:
             watched.timer.cancel()
             watched.timer = None
 
-    def _complain(self, name: str, watched: _Watched, found: Look) -> None:
+    def _complain(self, name: str, watched: _Watched, found: FolderScan) -> None:
         """Say once what cannot be seen."""
         complaints = {f"{folder or os.curdir}: {why}" for folder, why in found.unread.items()}
         if found.full:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.system.file_scan import Look, look
+from daemon.system.file_scan import FolderScan, look
 from daemon.system.patterns import Patterns
 
 
@@ -23,7 +23,7 @@ def put(path: Path, text: str = "x") -> Path:
     return path
 
 
-def seen(root: Path, *globs: str) -> Look:
+def seen(root: Path, *globs: str) -> FolderScan:
     return look(root, Patterns(globs))
 
 
@@ -42,7 +42,7 @@ def test_files_that_fit_are_seen_with_the_folders_they_may_come_into(root: Path)
 
 def test_a_missing_folder_is_waited_for_in_the_one_above(root: Path) -> None:
     assert seen(root, "inbox/*.csv").folders == {""}
-    assert seen(root / "gone", "inbox/*.csv") == Look()
+    assert seen(root / "gone", "inbox/*.csv") == FolderScan()
 
 
 def test_a_version_changes_with_content_time_and_inode(root: Path) -> None:
