@@ -25,7 +25,7 @@ from daemon.runs.rehearsal.approved import approved
 from daemon.scheduler.backoff import FailureBackoff
 from daemon.scheduler.routine_times import named, schedule_of, starts_by_itself
 from daemon.scheduler.skip_reasons import UNREHEARSED, Afford, Gates, SkipReason, anything, rule_of
-from daemon.scheduler.slots import Settled, Stretch, apart, between, settle, skipped, still_told
+from daemon.scheduler.slots import SlotDecision, Stretch, apart, between, settle, skipped, still_told
 from daemon.store.journal import Claim, Journal, Portion, RoutineState, SlotRow
 from daemon.system.clock import Clock
 
@@ -366,7 +366,7 @@ class Ledger:
         self._floors.update(floors)
         return runs
 
-    def _settled(self, name: str, now: datetime, known: _Known) -> Settled | None:
+    def _settled(self, name: str, now: datetime, known: _Known) -> SlotDecision | None:
         schedule = self.schedules.get(name)
         if schedule is None:
             return None
@@ -456,7 +456,7 @@ class Ledger:
 
     # --- starting runs
 
-    def _claim_of(self, name: str, settled: Settled, outcome: Outcome) -> Claim:
+    def _claim_of(self, name: str, settled: SlotDecision, outcome: Outcome) -> Claim:
         trigger = self.routines[name].trigger
         kind = "cron" if trigger.cron else "every" if trigger.every else "at"
         claim = self.claim(name, kind, settled.slot, outcome=outcome, lateness=settled.lateness)
@@ -518,7 +518,7 @@ class Ledger:
 # What is to be written down: slots without a run, slots with one, and how far that settles each routine.
 _Decided: TypeAlias = tuple[list[tuple[str, Stretch]], list[Claim], dict[str, datetime]]
 # What is due at one moment, by schedule, floor and pause: those who share them share the answer.
-_Known: TypeAlias = dict[tuple[int, datetime, bool], Settled | None]
+_Known: TypeAlias = dict[tuple[int, datetime, bool], SlotDecision | None]
 MOST_BESIDE: Mapping[str, int | None] = {"skip": 0, "queue_one": 1, "cancel_previous": None}
 
 

@@ -37,7 +37,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settled:
+class SlotDecision:
     """What becomes of the slots of one routine up to now."""
 
     slot: datetime
@@ -51,7 +51,7 @@ class Settled:
 
 def settle(
     schedule: Schedule, *, floor: datetime, now: datetime, up_since: datetime, paused: bool = False
-) -> Settled | None:
+) -> SlotDecision | None:
     """Decide about every slot after `floor` whose start has come; None if there is none.
 
     `up_since` tells a slot that came while the daemon was down from one that a sleeping machine let pass.
@@ -63,17 +63,17 @@ def settle(
     late = schedule.lateness(slot, now)
     on_time = late <= ON_TIME
     if paused:
-        return Settled(slot=slot, stretches=(skipped(slot, Reason.PAUSED, since=first),))
+        return SlotDecision(slot=slot, stretches=(skipped(slot, Reason.PAUSED, since=first),))
     if not on_time and not schedule.may_catch_up(slot, now):
-        return Settled(slot=slot, stretches=(_stretch(first, slot, Outcome.MISSED, Reason.DOWN),))
+        return SlotDecision(slot=slot, stretches=(_stretch(first, slot, Outcome.MISSED, Reason.DOWN),))
     earlier: tuple[Stretch, ...] = ()
     if first < slot:
         earlier = (_stretch(first, schedule.prev(slot - INSTANT) or first, Outcome.MISSED, Reason.DOWN),)
     # A slot on time is judged by its own instant, so that the last one before 22:00 may start a moment after it.
     if not schedule.active(slot if on_time else now):
-        return Settled(slot=slot, stretches=(*earlier, skipped(slot, Reason.QUIET_HOURS)))
+        return SlotDecision(slot=slot, stretches=(*earlier, skipped(slot, Reason.QUIET_HOURS)))
     start = Outcome.RAN if on_time else Outcome.CAUGHT_UP if slot + schedule.delay < up_since else Outcome.LATE
-    return Settled(slot=slot, stretches=earlier, start=start, lateness=late.total_seconds())
+    return SlotDecision(slot=slot, stretches=earlier, start=start, lateness=late.total_seconds())
 
 
 def between(schedule: Schedule, after: datetime, before: datetime) -> Portion | None:

@@ -9,7 +9,7 @@ import pytest
 
 from daemon.definitions.schedule import CatchUp, Schedule
 from daemon.models import Outcome
-from daemon.scheduler.slots import Settled, may_resume, settle
+from daemon.scheduler.slots import SlotDecision, may_resume, settle
 
 
 def at(text: str) -> datetime:
@@ -22,7 +22,7 @@ def decide(*, floor: str, now: str, up_since: str = "2026-01-01T00:00", paused: 
     return settle(schedule, floor=at(floor), now=at(now), up_since=at(up_since), paused=paused)
 
 
-def told(settled: Settled) -> list[str]:
+def told(settled: SlotDecision) -> list[str]:
     """Return what is written down, one line per row."""
     lines = [f"{s.first:%d %H:%M}-{s.last:%d %H:%M} {s.outcome}/{s.reason}" for s in settled.stretches]
     return [*lines, *([f"{settled.slot:%d %H:%M} {settled.start}"] if settled.start else [])]
