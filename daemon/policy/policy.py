@@ -37,7 +37,7 @@ from daemon.policy.policy_file import (
 from daemon.policy.profiles import instead_of, read_only
 from daemon.policy.reachable_paths import Place, Reach
 from daemon.policy.requests import Planned, Request, understand
-from daemon.policy.restrictions import BY_NAME, PRESETS, Autonomy, Manner, OnAsk, Restraint
+from daemon.policy.restrictions import BY_NAME, PRESETS, Autonomy, Manner, OnAsk, Restriction
 from daemon.policy.routine_rules import offers, without_part, without_tool
 from daemon.policy.web import LOOKING, Target
 
@@ -70,7 +70,7 @@ class _Standing:
     """Those that speak of the tool there."""
     verdict: Verdict | None
     """What is said of all these calls alike."""
-    restraint: Restraint
+    restraint: Restriction
     file_rules: tuple[Rule, ...]
     """Those that speak there of reading files."""
 
@@ -236,10 +236,10 @@ class Policy:
             return False
         return all(any_covers(self.trusted, names[0]) for part in parts for names in part.paths)
 
-    def _restraint(self, routine: str) -> Restraint:
+    def _restraint(self, routine: str) -> Restriction:
         tables = [table for _, table in self._tables(routine)]
         autonomy = min(self.autonomy, *(table.autonomy or self.autonomy for table in tables), key=PRESETS.index)
-        return Restraint(
+        return Restriction(
             routine=routine,
             autonomy=autonomy,
             on_ask="deny" if any((table.on_ask or self.on_ask) == "deny" for table in tables) else "park",

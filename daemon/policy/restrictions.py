@@ -35,7 +35,7 @@ class Manner:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Restraint:
+class Restriction:
     """What holds in one routine besides the rules."""
 
     routine: str

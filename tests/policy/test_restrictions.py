@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from daemon.errors import ConfigError
 from daemon.models import Effect, Verdict
 from daemon.policy.policy import Policy
-from daemon.policy.restrictions import PRESETS, Manner, Restraint
+from daemon.policy.restrictions import PRESETS, Manner, Restriction
 from tests.policy.conftest import Write
 
 RULES = """
@@ -104,7 +104,7 @@ ORDER = [Effect.ALLOW, Effect.ASK, Effect.DENY]
 @given(
     effect=st.sampled_from(ORDER),
     restraint=st.builds(
-        Restraint,
+        Restriction,
         routine=st.just("x"),
         autonomy=st.sampled_from(PRESETS),
         on_ask=st.sampled_from(["park", "deny"]),
@@ -115,7 +115,7 @@ ORDER = [Effect.ALLOW, Effect.ASK, Effect.DENY]
     tainted=st.booleans(),
 )
 def test_no_restraint_ever_makes_a_verdict_milder(
-    effect: Effect, restraint: Restraint, looks: bool, sends: bool, tainted: bool
+    effect: Effect, restraint: Restriction, looks: bool, sends: bool, tainted: bool
 ) -> None:
     verdict = Verdict(effect=effect, rule="rule 1")
     lowered = restraint.lower(verdict, Manner(tool="shell", looks=looks, sends=sends), tainted=tainted)
