@@ -15,7 +15,7 @@ from typing import Any
 from daemon.errors import ConfigError, Fault
 from daemon.providers.base import DelegatingProvider, LLMProvider
 
-__all__ = ["KINDS", "LLMProvider", "DelegatingProvider", "create_provider"]
+__all__ = ["KINDS", "DelegatingProvider", "LLMProvider", "create_provider"]
 
 # kind → its class; the module is imported when the kind is chosen, and its SDK when it is first asked.
 KINDS: Mapping[str, str] = {

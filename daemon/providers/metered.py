@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.errors import ProviderError, StoreFull
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Usage
-from daemon.providers import LLMProvider, Standing
+from daemon.providers import DelegatingProvider, LLMProvider
 from daemon.providers.budget import MOST, BudgetLedger, Reservation, RunBudget
 from daemon.providers.pricing import Rates
 from daemon.store.spending import Called, Spent
@@ -35,7 +35,7 @@ class _Call:
     size: int = 0
 
 
-class MeteredProvider(Standing):
+class MeteredProvider(DelegatingProvider):
     """A provider whose calls are paid for: what one may cost is set aside before it, what it did is written down.
 
     Raises OverBudget, which is no ProviderError: asking again, or asking somebody else, is not what a cap is for.

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from daemon.errors import OverBudget
 from daemon.models import Chunk, Json, LLMMessage, LLMResponse, Run
-from daemon.providers import LLMProvider, Standing
+from daemon.providers import DelegatingProvider, LLMProvider
 from daemon.telemetry.spans import Span, about, answer_of, nanoseconds, place_of, request_of, span_id
 
 
@@ -29,7 +29,7 @@ class CallTraces(Protocol):
     def add(self, span: Span) -> None: ...
 
 
-class Traced(Standing):
+class Traced(DelegatingProvider):
     """Stands before a provider and tells of each call when it has ended; a call that a cap forbade is none."""
 
     def __init__(self, inner: LLMProvider, *, traces: CallTraces, run: Run) -> None:

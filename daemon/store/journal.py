@@ -33,7 +33,7 @@ from daemon.store.spending import Spending
 from daemon.store.streaks import Streak, Streaks
 from daemon.store.trigger_events import TriggerEvents
 
-__all__ = ["Claim", "Day", "Journal", "Portion", "RoutineState", "SlotRow", "Streak", "RunMessage"]
+__all__ = ["Claim", "Day", "Journal", "Portion", "RoutineState", "RunMessage", "SlotRow", "Streak"]
 
 
 class Journal(

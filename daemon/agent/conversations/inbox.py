@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from daemon.store.journal import Told
+from daemon.store.journal import RunMessage
 
 
 class Inbox:
     """What runs were told and have not heard."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, dict[int, Told]] = {}
+        self._waiting: dict[str, dict[int, RunMessage]] = {}
 
-    def put(self, messages: Iterable[Told]) -> None:
+    def put(self, messages: Iterable[RunMessage]) -> None:
         """Lay messages ready; one that lies there already is the same one."""
         for message in messages:
             self._waiting.setdefault(message.run, {})[message.id] = message
@@ -26,7 +26,7 @@ class Inbox:
         """Tell whether something waits to be heard by a run."""
         return run in self._waiting
 
-    def take(self, run: str, heard: frozenset[int] | set[int] = frozenset()) -> list[Told]:
+    def take(self, run: str, heard: frozenset[int] | set[int] = frozenset()) -> list[RunMessage]:
         """Take out what a run has not heard, in the order it was said."""
         if run not in self._waiting:
             return []
