@@ -130,5 +130,5 @@ class ApiContext:
     approvals: Approvals | None = None
     talk: Talk | None = None
     memory: Memory | None = None
-    purse: BudgetLedger | None = None
+    budget_ledger: BudgetLedger | None = None
     forgetting: Forgetting | None = None

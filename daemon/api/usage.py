@@ -136,10 +136,10 @@ def _called(call: Spent) -> CalledView:
 
 
 async def _caps(surface: ApiContext) -> list[CapView]:
-    if surface.purse is None:
+    if surface.budget_ledger is None:
         return []
     found = []
-    for name, cap in await surface.purse.standing(surface.engine.routines.values()):
+    for name, cap in await surface.budget_ledger.standing(surface.engine.routines.values()):
         spent = (cap.tally.cost if cap.dollars else cap.tally.tokens) / (NANO if cap.dollars else 1)
         limit = cap.limit / (NANO if cap.dollars else 1)
         unit = "usd" if cap.dollars else "tokens"

@@ -132,7 +132,7 @@ class App:
     events: Events
     policy: Policy
     providers: Providers
-    purse: BudgetLedger
+    budget_ledger: BudgetLedger
     registry: FunctionRegistry
     own_tools: FunctionRegistry
     servers: Servers
@@ -198,7 +198,7 @@ class App:
                 app.providers = Providers(config, place.env, place.secrets)
                 app.providers.get(config.provider)  # a missing key is told at start, not at 08:30
                 app.traces = app._traces(config)
-                app.purse = app._purse()
+                app.budget_ledger = app._budget_ledger()
                 app.registry = app._tools()
                 app.servers = Servers(config.mcp, app.registry, secret=app._server_key)
                 app.outbox = app._outbox()
@@ -243,7 +243,7 @@ class App:
         url = _store_url(place)
         return await open_database(place.state / "agentd.db", url, wait=wait, when_away=when_away)
 
-    def _purse(self) -> BudgetLedger:
+    def _budget_ledger(self) -> BudgetLedger:
         return BudgetLedger(
             self.journal,
             clock=self.clock,
@@ -651,7 +651,9 @@ class App:
         name = routine.run.provider or self.config.provider
         if name not in self.config.provider_names or self.config.provider_config(name).kind == "offline":
             return None
-        return await self.purse.exhausted(routine, lambda: self.purse.prices.soon(name, routine.run.model))
+        return await self.budget_ledger.exhausted(
+            routine, lambda: self.budget_ledger.prices.soon(name, routine.run.model)
+        )
 
     # --- what the control API and self_info ask ---
 
@@ -718,7 +720,7 @@ class App:
             providers=lambda: self.config.provider_names,
             log_file=self.place.log_file,
             memory=self.memory,
-            purse=self.purse,
+            budget_ledger=self.budget_ledger,
             approvals=self.approvals,
             talk=self.talk,
             waits_for=self._waits_for,

@@ -41,9 +41,9 @@ class MeteredProvider(DelegatingProvider):
     Raises OverBudget, which is no ProviderError: asking again, or asking somebody else, is not what a cap is for.
     """
 
-    def __init__(self, inner: LLMProvider, *, purse: BudgetLedger, account: RunBudget) -> None:
+    def __init__(self, inner: LLMProvider, *, budget_ledger: BudgetLedger, account: RunBudget) -> None:
         super().__init__(inner)
-        self._purse, self._prices, self._account = purse, purse.prices, account
+        self._budget_ledger, self._prices, self._account = budget_ledger, budget_ledger.prices, account
         self._counted = (0, 0)
         """How many messages the vendor has counted, and to how many tokens they came."""
         self._sent: int | None = None
@@ -94,10 +94,10 @@ class MeteredProvider(DelegatingProvider):
     async def _begin(
         self, messages: Sequence[LLMMessage], functions: Sequence[Json] | None, kw: Json
     ) -> tuple[_Call, Json]:
-        now = self._purse.clock.now()
-        if not self._purse.capped(self._account, by_tokens=True):
+        now = self._budget_ledger.clock.now()
+        if not self._budget_ledger.capped(self._account, by_tokens=True):
             return _Call(at=now), kw
-        capped = self._purse.capped(self._account)
+        capped = self._budget_ledger.capped(self._account)
         size = self._size(messages, functions)
         rates = await self._prices.soon(self.name, self.model_name) if capped else None
         wanted = kw.get("max_tokens") or self.inner.max_tokens
@@ -110,17 +110,17 @@ class MeteredProvider(DelegatingProvider):
     ) -> tuple[Reservation, int | None]:
         """Set aside what the call may come to; `written`, in a row of the journal, whose number is returned as well."""
         while True:
-            held = await self._purse.hold(self._account, rates, size=size, wanted=wanted)
+            held = await self._budget_ledger.hold(self._account, rates, size=size, wanted=wanted)
             if not written:  # a run's tokens are counted by the run; the journal's row is of money
                 return held, None
             usage = Usage(input=size, output=held.max_tokens)
             row = self._row(now, Called.ASKED, usage, held.cost if rates else None)
             number = None
             try:
-                number = await self._purse.journal.reserve(row, held.limits)
+                number = await self._budget_ledger.journal.reserve(row, held.limits)
             finally:
                 if number is None:
-                    self._purse.settle(held, self._account, now, cost=0, tokens=0)
+                    self._budget_ledger.settle(held, self._account, now, cost=0, tokens=0)
             if number is not None:  # else another process was first
                 return held, number
 
@@ -143,8 +143,8 @@ class MeteredProvider(DelegatingProvider):
             self._write(call, Called.UNKNOWN, Usage(input=self._size(messages, functions)), None)
 
     def _write(self, call: _Call, outcome: Called, usage: Usage, cost: int | None) -> None:
-        self._purse.settle(call.held, self._account, call.at, cost=cost or 0, tokens=usage.total)
-        written = self._purse.journal.spend(self._row(call.at, outcome, usage, cost), call.number)
+        self._budget_ledger.settle(call.held, self._account, call.at, cost=cost or 0, tokens=usage.total)
+        written = self._budget_ledger.journal.spend(self._row(call.at, outcome, usage, cost), call.number)
         written.add_done_callback(_heard)
 
     def _row(self, at: datetime, outcome: Called, usage: Usage, cost: int | None) -> Spent:

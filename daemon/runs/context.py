@@ -109,7 +109,7 @@ class RunServices(Protocol):
     owner: str
     policy: Policy
     providers: Providers
-    purse: BudgetLedger
+    budget_ledger: BudgetLedger
     registry: FunctionRegistry
     targets: Targets
     outbox: Outbox
@@ -358,7 +358,9 @@ class RunHost:
             account = RunBudget(run=run.id, routine=run.routine, budget=routine.run.budget, parent=parent)
             self._accounts[run.id] = account
         chain: list[LLMProvider] = [
-            provider if provider.kind == "offline" else MeteredProvider(provider, purse=rooms.purse, account=account)
+            provider
+            if provider.kind == "offline"
+            else MeteredProvider(provider, budget_ledger=rooms.budget_ledger, account=account)
             for provider in rooms.providers.chain(routine)
         ]
         if rooms.traces is None:

@@ -154,7 +154,9 @@ class Process:
         names = VENDORS if world.script.spare else VENDORS[:1]
         self.providers = SimpleNamespace(chain=lambda routine: [Oracle(world, self.people, name) for name in names])
         self.outages = SimpleNamespace(failed=lambda provider, reason: None)
-        self.purse = BudgetLedger(self.journal, clock=self.clock, zone=lambda: self.zone, config=lambda: self.config)
+        self.budget_ledger = BudgetLedger(
+            self.journal, clock=self.clock, zone=lambda: self.zone, config=lambda: self.config
+        )
         settings.seats[seat] = self
         self.registry = settings.tools_at(seat)
         self.servers = Servers({}, self.registry, secret=lambda name: None)

@@ -67,11 +67,13 @@ class Replays:
         chain = rooms.providers.chain(routine) if model is None else [self._named(model, routine)]
         account = RunBudget(run=new_id(), routine=routine.name, budget=routine.run.budget)
         metered: Sequence[LLMProvider] = [
-            each if each.kind == "offline" else MeteredProvider(each, purse=rooms.purse, account=account)
+            each
+            if each.kind == "offline"
+            else MeteredProvider(each, budget_ledger=rooms.budget_ledger, account=account)
             for each in chain
         ]
         outcome = await play(cassette, Wish(models=metered, prompt=prompt, by_now=rooms.policy))
-        rates = await rooms.purse.prices.soon(chain[0].name, chain[0].model_name)
+        rates = await rooms.budget_ledger.prices.soon(chain[0].name, chain[0].model_name)
         free = chain[0].kind == "offline" or not outcome.asked.total
         return replace(outcome, cost=0.0 if free else rates.cost(outcome.asked) / 1e9 if rates else None)
 

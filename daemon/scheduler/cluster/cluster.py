@@ -43,7 +43,7 @@ class ClusterServices(Protocol):
     journal: Journal
     events: Events
     executor: FleetExecutor
-    purse: BudgetLedger
+    budget_ledger: BudgetLedger
     talk: Talk
     owner: str
     boot: datetime
@@ -178,7 +178,7 @@ class Cluster:
         """Something may have been said while we did not listen."""
         self.heart.ring()
         self._when_paused()
-        self._rooms.purse.ring()
+        self._rooms.budget_ledger.ring()
         self._seek()
         for run in self._rooms.events.followed_runs():
             self._look(run)
@@ -188,7 +188,7 @@ class Cluster:
             self._when_paused()
             return
         if "paid" in said:
-            self._rooms.purse.ring()
+            self._rooms.budget_ledger.ring()
             return
         if "passed" in said:
             self._seek()

@@ -76,7 +76,7 @@ class Process:
     def __init__(self, journal: Watched, config: Config, clock: Moments, go: asyncio.Event, look: float) -> None:
         self.ledger = Ledger(journal._db, clock)
         self.ledger.journal = self.journal = journal
-        self.purse = BudgetLedger(
+        self.budget_ledger = BudgetLedger(
             journal, clock=Clock(clock), zone=lambda: UTC, config=lambda: config, shared=True, look=look
         )  # type: ignore[arg-type, return-value]
         self.model = Slow(go)
@@ -88,12 +88,12 @@ class Process:
     async def listen(self, url: str) -> None:
         """Hear of the ends of calls, as a daemon of a fleet does, until cancelled."""
         await NotificationListener(
-            url, lambda said: self.purse.ring() if "paid" in said else None, self.listens.set
+            url, lambda said: self.budget_ledger.ring() if "paid" in said else None, self.listens.set
         ).run()
 
     async def ask(self, run: Run) -> LLMResponse:
         account = RunBudget(run=run.id, routine=run.routine, budget=Budget())
-        meter = MeteredProvider(self.model, purse=self.purse, account=account)
+        meter = MeteredProvider(self.model, budget_ledger=self.budget_ledger, account=account)
         return await meter.chat([LLMMessage(role="user", content="Say.")], max_tokens=WANTED)
 
 
@@ -178,10 +178,10 @@ async def test_what_a_dead_process_had_under_way_counts_for_all_it_may_have_come
     first, second = await fleet.processes(2, "day = 0.15")
     lost = asyncio.create_task(first.ask(await first.run("work")))
     await fleet.begun([first], 1)
-    ((_, cap),) = await second.purse.standing(())
+    ((_, cap),) = await second.budget_ledger.standing(())
     assert (cap.left, cap.held > 100_000_000) == (150_000_000, True)
     await second.ledger.db.write(lambda connection: connection.execute("UPDATE run SET status = 'interrupted'"))
-    ((_, cap),) = await second.purse.standing(())
+    ((_, cap),) = await second.budget_ledger.standing(())
     assert (cap.left < 50_000_000, cap.held) == (True, 0)
     second.model.go = asyncio.Event()
     second.model.go.set()
