@@ -113,7 +113,7 @@ class ProofView(TypedDict):
 
 
 async def list_approvals(
-    surface: ApiContext,
+    api: ApiContext,
     *,
     status: ApprovalStatus | None = None,
     run: str | None = None,
@@ -121,8 +121,8 @@ async def list_approvals(
     cursor: str | None = None,
 ) -> Page[ApprovalView]:
     """List questions to a person, newest first; those of several runs for the very same call are one."""
-    run_id = (await surface.journal.get(run)).id if run else None
-    found = await surface.journal.approvals(run=run_id, status=status, limit=limit + 1, before=cursor)
+    run_id = (await api.journal.get(run)).id if run else None
+    found = await api.journal.approvals(run=run_id, status=status, limit=limit + 1, before=cursor)
     shown = found[:limit]
     merged: dict[tuple[str, ...], list[Approval]] = {}
     for each in shown:
@@ -132,32 +132,32 @@ async def list_approvals(
     return Page(items=items, next=shown[-1].id if len(found) > limit else None)
 
 
-async def show_approval(surface: ApiContext, *, id: str) -> ApprovalDetail:  # noqa: A002  the name in the path
+async def show_approval(api: ApiContext, *, id: str) -> ApprovalDetail:  # noqa: A002  the name in the path
     """Show one question in full; the beginning or the end of its id (4 characters) is enough."""
-    asked = await surface.journal.approval(id)
+    asked = await api.journal.approval(id)
     petition = asked.petition
     return ApprovalDetail(**_approval_view(asked, 1), request=petition.request, digest=petition.digest)
 
 
-async def propose(surface: ApiContext, *, id: str) -> ProposalView:  # noqa: A002
+async def propose(api: ApiContext, *, id: str) -> ProposalView:  # noqa: A002
     """Show what remembering the call would write."""
-    diff, confirm = await _desk(surface).proposal(id)
+    diff, confirm = await _desk(api).proposal(id)
     return ProposalView(diff=diff, confirm=confirm)
 
 
-async def approve(surface: ApiContext, *, id: str, by: Caller, remember: str | None = None) -> ApprovalView:  # noqa: A002
+async def approve(api: ApiContext, *, id: str, by: Caller, remember: str | None = None) -> ApprovalView:  # noqa: A002
     """Allow the call once; with `remember` (the `confirm` of its proposal) for good."""
-    return _approval_view(await _desk(surface).approve(id, by=str(by), remember=remember), 1)
+    return _approval_view(await _desk(api).approve(id, by=str(by), remember=remember), 1)
 
 
-async def reject(surface: ApiContext, *, id: str, by: Caller) -> ApprovalView:  # noqa: A002
+async def reject(api: ApiContext, *, id: str, by: Caller) -> ApprovalView:  # noqa: A002
     """Refuse the call; its run goes on without it."""
-    return _approval_view(await _desk(surface).reject(id, by=str(by)), 1)
+    return _approval_view(await _desk(api).reject(id, by=str(by)), 1)
 
 
-async def list_remembered(surface: ApiContext) -> RememberedList:
+async def list_remembered(api: ApiContext) -> RememberedList:
     """List what is allowed for good."""
-    remembered = _desk(surface).remembered
+    remembered = _desk(api).remembered
     items = [
         RememberedView(
             id=entry.id, routine=entry.routine, tool=entry.tool, what=entry.what, by=entry.by, at=iso(entry.at)
@@ -167,47 +167,47 @@ async def list_remembered(surface: ApiContext) -> RememberedList:
     return RememberedList(items=items, next=None, fault=remembered.fault)
 
 
-async def revoke(surface: ApiContext, *, id: str, by: Caller) -> RememberedView:  # noqa: A002
+async def revoke(api: ApiContext, *, id: str, by: Caller) -> RememberedView:  # noqa: A002
     """Take back what was allowed for good."""
-    entry = await _desk(surface).revoke(id, by=str(by))
+    entry = await _desk(api).revoke(id, by=str(by))
     return RememberedView(
         id=entry.id, routine=entry.routine, tool=entry.tool, what=entry.what, by=entry.by, at=iso(entry.at)
     )
 
 
-async def list_quarantine(surface: ApiContext, *, limit: Limit = 50, cursor: str | None = None) -> Page[KeptView]:
+async def list_quarantine(api: ApiContext, *, limit: Limit = 50, cursor: str | None = None) -> Page[KeptView]:
     """List what was kept from the models, newest first."""
-    found = await surface.journal.quarantined(limit=limit + 1, before=cursor)
+    found = await api.journal.quarantined(limit=limit + 1, before=cursor)
     shown = found[:limit]
     return Page(items=[_kept_view(each) for each in shown], next=shown[-1].id if len(found) > limit else None)
 
 
-async def show_quarantine(surface: ApiContext, *, id: str) -> KeptView:  # noqa: A002
+async def show_quarantine(api: ApiContext, *, id: str) -> KeptView:  # noqa: A002
     """Show one text that was kept from the models; the end of its id is enough."""
-    return _kept_view(await surface.journal.quarantined_text(id))
+    return _kept_view(await api.journal.quarantined_text(id))
 
 
 async def list_audit(
-    surface: ApiContext, *, run: str | None = None, limit: Limit = 50, cursor: str | None = None
+    api: ApiContext, *, run: str | None = None, limit: Limit = 50, cursor: str | None = None
 ) -> Page[AuditView]:
     """List the rows of the audit, newest first."""
-    run_id = (await surface.journal.get(run)).id if run else None
+    run_id = (await api.journal.get(run)).id if run else None
     before = int(cursor) if cursor and cursor.isdigit() else None
-    found = await surface.journal.audit(run=run_id, limit=limit + 1, before=before)
+    found = await api.journal.audit(run=run_id, limit=limit + 1, before=before)
     shown = found[:limit]
     return Page(items=[_audit_view(each) for each in shown], next=str(shown[-1].seq) if len(found) > limit else None)
 
 
-async def prove_audit(surface: ApiContext) -> ProofView:
+async def prove_audit(api: ApiContext) -> ProofView:
     """Walk the audit's chain from its first row and say where it breaks, if it does."""
-    proof = await surface.journal.prove_audit()
+    proof = await api.journal.prove_audit()
     return ProofView(ok=proof.broken is None, rows=proof.rows, head=proof.head, broken=proof.broken)
 
 
-def _desk(surface: ApiContext) -> Approvals:
-    if surface.approvals is None:
+def _desk(api: ApiContext) -> Approvals:
+    if api.approvals is None:
         raise Refused("this daemon asks nobody")
-    return surface.approvals
+    return api.approvals
 
 
 def _approval_view(asked: Approval, calls: int) -> ApprovalView:

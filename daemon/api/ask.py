@@ -21,29 +21,29 @@ class SaidView(RunView):
 
 
 async def ask(
-    surface: ApiContext, *, text: str, session: str | None = None, fresh: str | None = None, event: str | None = None
+    api: ApiContext, *, text: str, session: str | None = None, fresh: str | None = None, event: str | None = None
 ) -> SaidView:
     """Put a message to the agent; the same `event` again gives the same run. `fresh` begins the conversation anew."""
-    said = await _talk(surface).ask(text, event=event or new_id(), session=session, fresh=bool(fresh))
-    return await _view(surface, said)
+    said = await _talk(api).ask(text, event=event or new_id(), session=session, fresh=bool(fresh))
+    return await _view(api, said)
 
 
-async def tell(surface: ApiContext, *, id: str, text: str, event: str | None = None) -> SaidView:  # noqa: A002
+async def tell(api: ApiContext, *, id: str, text: str, event: str | None = None) -> SaidView:  # noqa: A002
     """Tell a run something: at its next iteration, or in a new run that knows of it if it has ended."""
-    run = await surface.journal.get(id)
-    return await _view(surface, await _talk(surface).tell(run, text, event=event or new_id()))
+    run = await api.journal.get(id)
+    return await _view(api, await _talk(api).tell(run, text, event=event or new_id()))
 
 
-def _talk(surface: ApiContext) -> Talk:
-    if surface.talk is None:
+def _talk(api: ApiContext) -> Talk:
+    if api.talk is None:
         raise Refused("nobody can be spoken to here")
-    return surface.talk
+    return api.talk
 
 
-async def _view(surface: ApiContext, said: Said) -> SaidView:
-    run = await surface.journal.get(said.run.id)
-    deliveries = await surface.journal.deliveries(run=run.id) if run.status.ended else ()
-    view = run_view(run, deliveries, surface.executor.queue_position(run.id))
+async def _view(api: ApiContext, said: Said) -> SaidView:
+    run = await api.journal.get(said.run.id)
+    deliveries = await api.journal.deliveries(run=run.id) if run.status.ended else ()
+    view = run_view(run, deliveries, api.executor.queue_position(run.id))
     return SaidView(**view, new=said.new)
 
 

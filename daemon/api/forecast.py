@@ -18,19 +18,19 @@ Days = Annotated[int, Between(1, 366)]
 _MOST = 5000
 
 
-async def show_forecast(surface: ApiContext, *, days: Days = 30) -> ForecastView:
+async def show_forecast(api: ApiContext, *, days: Days = 30) -> ForecastView:
     """Say what the coming days will take, judged by the last hundred runs of each routine."""
-    until = surface.clock() + timedelta(days=days)
+    until = api.clock() + timedelta(days=days)
     starts = {}
-    async for name in by_and_by(sorted(surface.engine.routines)):
-        fires = surface.engine.next_fires(name, _MOST)
+    async for name in by_and_by(sorted(api.engine.routines)):
+        fires = api.engine.next_fires(name, _MOST)
         starts[name] = [moment for moment in fires if moment <= until]
-    took = await surface.journal.took([name for name, moments in starts.items() if moments])
+    took = await api.journal.took([name for name, moments in starts.items() if moments])
     history = {
         name: [Took(tokens=tokens, seconds=seconds, dollars=dollars) for tokens, seconds, dollars in runs]
         for name, runs in took.items()
     }
-    zone = ZoneInfo(surface.process()["zone"])
+    zone = ZoneInfo(api.process()["zone"])
     found = forecast(starts, history, zone)
     return ForecastView(
         days=[_need(day.isoformat(), need) for day, need in found.days.items()],
@@ -42,14 +42,14 @@ async def show_forecast(surface: ApiContext, *, days: Days = 30) -> ForecastView
             {"day": day.isoformat(), "minutes": int(change.total_seconds() // 60), "routines": list(names)}
             for day, change, names in found.nights
         ],
-        breaches=_breaches(surface, found.days),
+        breaches=_breaches(api, found.days),
         total=_need("total", found.total),
     )
 
 
-def _breaches(surface: ApiContext, days: Any) -> list[dict[str, Any]]:
+def _breaches(api: ApiContext, days: Any) -> list[dict[str, Any]]:
     """Return the caps of config.toml that are likely to be reached, and when."""
-    caps = surface.caps()
+    caps = api.caps()
     found: list[dict[str, Any]] = []
     months: dict[str, Range] = {}
     for day, need in days.items():

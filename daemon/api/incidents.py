@@ -28,28 +28,28 @@ def incident_view(incident: Incident) -> IncidentView:
 
 
 async def list_incidents(
-    surface: ApiContext,
+    api: ApiContext,
     *,
     all: int = 0,  # noqa: A002 - the name in the query
     limit: Limit = 50,
     cursor: Offset = 0,
 ) -> Page[IncidentView]:
     """List what is wrong now, the latest first; with `all` = 1 also what is over."""
-    found = await surface.journal.incidents(closed=bool(all), limit=cursor + limit + 1)
+    found = await api.journal.incidents(closed=bool(all), limit=cursor + limit + 1)
     items = [incident_view(each) for each in found[cursor : cursor + limit]]
     return Page(items=items, next=str(cursor + limit) if len(found) > cursor + limit else None)
 
 
-async def acknowledge(surface: ApiContext, *, id: Offset) -> IncidentView:  # noqa: A002
+async def acknowledge(api: ApiContext, *, id: Offset) -> IncidentView:  # noqa: A002
     """Take note that a person knows of an incident: no more reminders until it is over."""
     known = [
-        *(f"routine {name}" for name in surface.engine.routines),
-        *(f"target {name}" for name in surface.targets()),
-        *(f"provider {name}" for name in surface.providers()),
-        *(f"approval for {name}" for name in surface.engine.routines),
+        *(f"routine {name}" for name in api.engine.routines),
+        *(f"target {name}" for name in api.targets()),
+        *(f"provider {name}" for name in api.providers()),
+        *(f"approval for {name}" for name in api.engine.routines),
         "database",
     ]
-    return incident_view(await surface.journal.acknowledge(id, known=known))
+    return incident_view(await api.journal.acknowledge(id, known=known))
 
 
 ROUTES: tuple[tuple[str, str, Callable[..., Any]], ...] = (

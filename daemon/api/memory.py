@@ -121,10 +121,10 @@ class SoundView(TypedDict):
 
 
 async def search_memory(
-    surface: ApiContext, *, query: str, also: str | None = None, limit: Limit = 10, window: Window = 0
+    api: ApiContext, *, query: str, also: str | None = None, limit: Limit = 10, window: Window = 0
 ) -> Page[HitView]:
     """Find what earlier runs kept and said, best first; `window` texts before and after each, and why it was found."""
-    memory = _memory(surface)
+    memory = _memory(api)
     found = await memory.search([query, *filter(None, (also or "").split("\n"))], limit)
     hits = []
     for hit in found:
@@ -146,34 +146,34 @@ async def search_memory(
 
 
 async def list_items(
-    surface: ApiContext, *, category: str | None = None, limit: Limit = 100, cursor: Offset = 0
+    api: ApiContext, *, category: str | None = None, limit: Limit = 100, cursor: Offset = 0
 ) -> Page[ItemView]:
     """List what is kept under keys, changed last first."""
-    items = await _memory(surface).items(category, cursor + limit + 1)
+    items = await _memory(api).items(category, cursor + limit + 1)
     following = str(cursor + limit) if len(items) > cursor + limit else None
     return Page(items=[_item_view(item) for item in items[cursor : cursor + limit]], next=following)
 
 
-async def memory_stats(surface: ApiContext) -> Json:
+async def memory_stats(api: ApiContext) -> Json:
     """Count what is remembered, and tell how far the index is."""
-    return await _memory(surface).stats()
+    return await _memory(api).stats()
 
 
-async def pin_item(surface: ApiContext, *, key: str) -> DoneView:
+async def pin_item(api: ApiContext, *, key: str) -> DoneView:
     """Let no retention take an item."""
-    await _memory(surface).pin(key)
+    await _memory(api).pin(key)
     return DoneView(detail=f"{key} is pinned")
 
 
-async def unpin_item(surface: ApiContext, *, key: str) -> DoneView:
+async def unpin_item(api: ApiContext, *, key: str) -> DoneView:
     """Let retention take an item again."""
-    await _memory(surface).pin(key, False)
+    await _memory(api).pin(key, False)
     return DoneView(detail=f"{key} is not pinned any more")
 
 
-async def reindex_memory(surface: ApiContext) -> DoneView:
+async def reindex_memory(api: ApiContext) -> DoneView:
     """Make the index anew, in the background; nothing but the index is touched."""
-    memory = _memory(surface)
+    memory = _memory(api)
     await memory.shelf.renew()
     stats = await memory.stats()
     if stats["index"]["whole"]:
@@ -181,32 +181,32 @@ async def reindex_memory(surface: ApiContext) -> DoneView:
     return DoneView(detail="the index is being made anew; `agentctl memory stats` tells how far it is")
 
 
-async def check_memory(surface: ApiContext) -> SoundView:
+async def check_memory(api: ApiContext) -> SoundView:
     """Check the index, all of it, and compare it with what it was made of; a damaged one is made anew."""
-    shelf = _memory(surface).shelf
+    shelf = _memory(api).shelf
     faults = await shelf.examine() or await shelf.write(index.faults)
     return SoundView(ok=not faults, faults=faults)
 
 
-async def export_memory(surface: ApiContext, *, cursor: str | None = None) -> ExportView:
+async def export_memory(api: ApiContext, *, cursor: str | None = None) -> ExportView:
     """Return a part of all that is remembered, as lines of JSON."""
     try:
-        part = await _memory(surface).shelf.read(lambda connection: transfer.export(connection, cursor))
+        part = await _memory(api).shelf.read(lambda connection: transfer.export(connection, cursor))
     except ValueError:
         raise BadRequest(f"'cursor': {cursor!r} is none of ours") from None
     return ExportView(lines=part.lines, next=part.following)
 
 
-async def import_memory(surface: ApiContext, *, lines: str, first: Line = 1) -> TakenView:
+async def import_memory(api: ApiContext, *, lines: str, first: Line = 1) -> TakenView:
     """Take in lines of an export, all of them or none; what is here and was changed later stays."""
-    memory, work = _memory(surface), transfer.read(lines.split("\n"), first)
+    memory, work = _memory(api), transfer.read(lines.split("\n"), first)
     taken = await memory.shelf.write(lambda connection: transfer.take_in(connection, work))
     memory.ring()
     return TakenView(items=taken.items, runs=taken.runs, known=taken.known)
 
 
 async def forget_memory(
-    surface: ApiContext,
+    api: ApiContext,
     *,
     key: str | None = None,
     query: str | None = None,
@@ -216,8 +216,8 @@ async def forget_memory(
     confirm: str | None = None,
 ) -> ForgetView:
     """Show what would be forgotten; with its `confirm`, forget exactly that: from memory, journal, index and file."""
-    forgetting = _forgetting(surface)
-    when = _moment(before, surface) if before else None
+    forgetting = _forgetting(api)
+    when = _moment(before, api) if before else None
     wish = ErasureRequest(key=key, query=query, run=run, routine=routine, before=when)
     doomed = await (forgetting.forget(wish, confirm) if confirm else forgetting.look(wish))
     if doomed.nothing and not doomed.alive:
@@ -225,19 +225,19 @@ async def forget_memory(
     return _forget_view(doomed, done=confirm is not None)
 
 
-def _memory(surface: ApiContext) -> Memory:
-    if surface.memory is None:
+def _memory(api: ApiContext) -> Memory:
+    if api.memory is None:
         raise Refused("this daemon has no memory")
-    return surface.memory
+    return api.memory
 
 
-def _forgetting(surface: ApiContext) -> Forgetting:
-    if surface.forgetting is None:
+def _forgetting(api: ApiContext) -> Forgetting:
+    if api.forgetting is None:
         raise Refused("this daemon has no memory")
-    return surface.forgetting
+    return api.forgetting
 
 
-def _moment(text: str, surface: ApiContext) -> datetime:
+def _moment(text: str, api: ApiContext) -> datetime:
     """Return the moment that a person means: `90d` ago, or a day or time in the daemon's zone."""
     try:
         found = datetime.fromisoformat(text)
@@ -246,8 +246,8 @@ def _moment(text: str, surface: ApiContext) -> datetime:
             ago: timedelta = parse_duration(text)
         except ValueError:
             raise BadRequest(f"'before': expected 2026-01-31, or 90d for that long ago (found {text!r})") from None
-        return surface.clock() - ago
-    return found if found.tzinfo else found.replace(tzinfo=ZoneInfo(surface.process()["zone"]))
+        return api.clock() - ago
+    return found if found.tzinfo else found.replace(tzinfo=ZoneInfo(api.process()["zone"]))
 
 
 def _text_view(text: str, key: str | None, who: str, routine: str, tainted: bool, anchor: Anchor) -> TextView:

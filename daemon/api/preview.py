@@ -33,14 +33,14 @@ class PreviewView(TypedDict):
     tokens: int
 
 
-async def preview(surface: ApiContext, *, name: str) -> PreviewView:
+async def preview(api: ApiContext, *, name: str) -> PreviewView:
     """Show what a run of a routine would be told now; nothing is run, gathered or asked."""
-    check_known(surface, name)
-    routine = surface.engine.routines.get(name)
-    if routine is None or surface.preview is None:
-        fault = surface.engine.faults.get(name)
+    check_known(api, name)
+    routine = api.engine.routines.get(name)
+    if routine is None or api.preview is None:
+        fault = api.engine.faults.get(name)
         raise Refused(f"{name} cannot be used: {fault.faults[0] if fault else 'nothing runs here'}")
-    told = await surface.preview(routine)
+    told = await api.preview(routine)
     sections = [_part(title, text) for title, text in told.sections.items()]
     functions = [_part(str(each["name"]), json.dumps(each, ensure_ascii=False)) for each in told.functions]
     task = _part("task", routine.run.prompt)

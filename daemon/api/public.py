@@ -26,34 +26,34 @@ from daemon.telemetry.metrics import Found
 TYPE = "text/plain; version=0.0.4"
 
 
-async def metrics_text(surface: ApiContext) -> str:
+async def metrics_text(api: ApiContext) -> str:
     """Return everything that is measured, as Prometheus text."""
     from collections import Counter
     from datetime import datetime
 
-    measured = await surface.journal.measure()
+    measured = await api.journal.measure()
     found = Found(
-        version=surface.version,
-        started=datetime.fromisoformat(surface.process()["started"]).timestamp(),
+        version=api.version,
+        started=datetime.fromisoformat(api.process()["started"]).timestamp(),
         runs=measured.runs,
         outbox=measured.outbox,
         incidents=measured.incidents,
-        routines=Counter(state_of(surface, name) for name in names_of(surface)),
+        routines=Counter(state_of(api, name) for name in names_of(api)),
         successes=measured.successes,
         tokens=measured.tokens,
         cost=measured.cost,
         size=measured.size,
     )
-    return surface.metrics.text(found)
+    return api.metrics.text(found)
 
 
-def metrics_route(surface: ApiContext) -> Route:
+def metrics_route(api: ApiContext) -> Route:
     """Return the route of `/metrics`."""
 
     async def answer(request: Request) -> Response:
         if any(name in ("origin", "referer") or name.startswith("sec-fetch-") for name in request.headers):
             return problem(HTTPStatus.FORBIDDEN, "requests of web pages are not answered here", "browser")
-        return PlainTextResponse(await metrics_text(surface), media_type=TYPE)
+        return PlainTextResponse(await metrics_text(api), media_type=TYPE)
 
     route = Route("/metrics", answer, methods=["GET"])
     route.methods = {"GET"}
@@ -66,7 +66,7 @@ class PublicServer(Listener):
     def __init__(
         self,
         address: str,
-        surface: ApiContext,
+        api: ApiContext,
         *,
         metrics: bool,
         hooks: Hooks | None,
@@ -74,8 +74,8 @@ class PublicServer(Listener):
     ) -> None:
         app = hooks_application(hooks) if hooks else Starlette()
         if metrics:
-            app.router.routes.append(metrics_route(surface))
-        super().__init__(app, _door(address), {"agentd-version": surface.version}, limits=limits)
+            app.router.routes.append(metrics_route(api))
+        super().__init__(app, _door(address), {"agentd-version": api.version}, limits=limits)
 
 
 def _door(address: str) -> ListenerSocket:

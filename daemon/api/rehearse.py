@@ -39,32 +39,32 @@ class RehearsalView(TypedDict):
     """The routine still does what was rehearsed."""
 
 
-async def rehearse(surface: ApiContext, *, name: str, event: str | None = None) -> RunBrief:
+async def rehearse(api: ApiContext, *, name: str, event: str | None = None) -> RunBrief:
     """Try a routine: the real model, tools that only look; all else is told, not done."""
-    check_known(surface, name)
-    return run_brief(await _rehearsals(surface).begin(name, event or new_id()), None)
+    check_known(api, name)
+    return run_brief(await _rehearsals(api).begin(name, event or new_id()), None)
 
 
-async def show_rehearsal(surface: ApiContext, *, id: str) -> RehearsalView:  # noqa: A002 - the name in the path
+async def show_rehearsal(api: ApiContext, *, id: str) -> RehearsalView:  # noqa: A002 - the name in the path
     """Show what a rehearsal would have done."""
-    return await _told(surface, id)
+    return await _told(api, id)
 
 
-async def approve_rehearsal(surface: ApiContext, *, id: str, caller: Caller) -> RehearsalView:  # noqa: A002
+async def approve_rehearsal(api: ApiContext, *, id: str, caller: Caller) -> RehearsalView:  # noqa: A002
     """Let a routine run as it was rehearsed."""
-    told: RehearsalView = await _rehearsals(surface).approve(id, caller)  # type: ignore[assignment]
+    told: RehearsalView = await _rehearsals(api).approve(id, caller)  # type: ignore[assignment]
     return told
 
 
-async def _told(surface: ApiContext, run: str) -> RehearsalView:
-    told: RehearsalView = await _rehearsals(surface).told(run)  # type: ignore[assignment]
+async def _told(api: ApiContext, run: str) -> RehearsalView:
+    told: RehearsalView = await _rehearsals(api).told(run)  # type: ignore[assignment]
     return told
 
 
-def _rehearsals(surface: ApiContext) -> Rehearsals:
-    if surface.rehearsals is None:
+def _rehearsals(api: ApiContext) -> Rehearsals:
+    if api.rehearsals is None:
         raise Refused("nothing is rehearsed here")
-    return surface.rehearsals()
+    return api.rehearsals()
 
 
 ROUTES = (

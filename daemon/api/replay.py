@@ -70,13 +70,13 @@ class FrozenView(TypedDict):
     """Texts by name."""
 
 
-async def replay(surface: ApiContext, *, id: str) -> ReplayView:  # noqa: A002 - the name in the path
+async def replay(api: ApiContext, *, id: str) -> ReplayView:  # noqa: A002 - the name in the path
     """Play a run again from its record, asking nobody, and tell whether it comes out identical."""
-    return await _played(surface, id)
+    return await _played(api, id)
 
 
 async def replay_changed(
-    surface: ApiContext,
+    api: ApiContext,
     *,
     id: str,  # noqa: A002
     model: str | None = None,
@@ -84,24 +84,24 @@ async def replay_changed(
     policy: str | None = None,
 ) -> ReplayView:
     """Play a run again with one thing changed: a model or a prompt, which is really asked, or the text of a policy."""
-    return await _played(surface, id, model=model, prompt=prompt, policy=policy)
+    return await _played(api, id, model=model, prompt=prompt, policy=policy)
 
 
-async def _played(surface: ApiContext, run: str, **changed: str | None) -> ReplayView:
-    told: ReplayView = await _replays(surface).replay(run, **changed)  # type: ignore[assignment]
+async def _played(api: ApiContext, run: str, **changed: str | None) -> ReplayView:
+    told: ReplayView = await _replays(api).replay(run, **changed)  # type: ignore[assignment]
     return told
 
 
-async def frozen(surface: ApiContext, *, id: str, folder: str = "DIR") -> FrozenView:  # noqa: A002
+async def frozen(api: ApiContext, *, id: str, folder: str = "DIR") -> FrozenView:  # noqa: A002
     """Return a run as files: a regression case, secrets taken out; its README speaks of `folder`."""
-    run = await surface.journal.get(id)
-    return FrozenView(run=run.id, files=dict(await _replays(surface).frozen(run.id, folder)))
+    run = await api.journal.get(id)
+    return FrozenView(run=run.id, files=dict(await _replays(api).frozen(run.id, folder)))
 
 
-def _replays(surface: ApiContext) -> Replays:
-    if surface.replays is None:
+def _replays(api: ApiContext) -> Replays:
+    if api.replays is None:
         raise Refused("nothing is replayed here")
-    return surface.replays()
+    return api.replays()
 
 
 ROUTES = (

@@ -67,14 +67,14 @@ Days = Annotated[int, Between(1, 400)]
 WHOLE_LIST = 500  # routines and slots on one page by default: a person's are a handful, a fleet's come in a few pages
 
 
-async def show_status(surface: ApiContext) -> StatusView:
+async def show_status(api: ApiContext) -> StatusView:
     """Tell how the daemon is: where it lives, what it counts, what runs and what is next."""
-    states = {name: state_of(surface, name) for name in names_of(surface)}
+    states = {name: state_of(api, name) for name in names_of(api)}
     counted = Counter(states.values())
-    active = await surface.journal.active()
+    active = await api.journal.active()
     return StatusView(
-        **surface.process(),
-        version=surface.version,
+        **api.process(),
+        version=api.version,
         routines=RoutineCounts(
             on=counted["on"],
             paused=counted["paused"],
@@ -82,45 +82,43 @@ async def show_status(surface: ApiContext) -> StatusView:
             elsewhere=counted["elsewhere"],
             held=counted["held"],
             invalid=counted["invalid"],
-            kept=sum(name in surface.engine.routines for name in surface.engine.faults),
+            kept=sum(name in api.engine.routines for name in api.engine.faults),
         ),
-        counts=await surface.journal.counts(),
-        next=(await starts(surface, names_of(surface), FIRES_SHOWN, None, None))["items"],
+        counts=await api.journal.counts(),
+        next=(await starts(api, names_of(api), FIRES_SHOWN, None, None))["items"],
         active=[run_brief(run, None) for run in active],
-        waiting=dict(surface.executor.positions()),
-        stranded=dict(await surface.waits_for(active)) if surface.waits_for else {},
-        incidents=(await incidents.list_incidents(surface))["items"],
-        workers=[worker_view(each) for each in await surface.journal.workers()],
-        paused=[paused_view(surface.engine.states[name]) for name, state in states.items() if state == "paused"],
+        waiting=dict(api.executor.positions()),
+        stranded=dict(await api.waits_for(active)) if api.waits_for else {},
+        incidents=(await incidents.list_incidents(api))["items"],
+        workers=[worker_view(each) for each in await api.journal.workers()],
+        paused=[paused_view(api.engine.states[name]) for name, state in states.items() if state == "paused"],
     )
 
 
-async def list_routines(
-    surface: ApiContext, *, limit: Limit = WHOLE_LIST, cursor: str | None = None
-) -> Page[RoutineView]:
+async def list_routines(api: ApiContext, *, limit: Limit = WHOLE_LIST, cursor: str | None = None) -> Page[RoutineView]:
     """List the routines by name: when each runs, when it is next due, how it last went."""
-    names, following = _part(names_of(surface), limit, cursor)
-    last = await surface.journal.last_runs()
-    words = await _delivery_words(surface, [last[name] for name in names if name in last])
-    views = [_routine_view(surface, name, last.get(name), words) async for name in by_and_by(names)]
+    names, following = _part(names_of(api), limit, cursor)
+    last = await api.journal.last_runs()
+    words = await _delivery_words(api, [last[name] for name in names if name in last])
+    views = [_routine_view(api, name, last.get(name), words) async for name in by_and_by(names)]
     return Page(items=views, next=following)
 
 
-async def show_routine(surface: ApiContext, *, name: str) -> RoutineDetail:
+async def show_routine(api: ApiContext, *, name: str) -> RoutineDetail:
     """Show one routine: its definition, its next starts, its last run, its faults."""
-    check_known(surface, name)
-    runs = await surface.journal.runs(name, limit=1)
-    words = await _delivery_words(surface, runs)
-    routine = surface.engine.routines.get(name)
+    check_known(api, name)
+    runs = await api.journal.runs(name, limit=1)
+    words = await _delivery_words(api, runs)
+    routine = api.engine.routines.get(name)
     return RoutineDetail(
-        **_routine_view(surface, name, runs[0] if runs else None, words),
-        fires=[iso(each) for each in fires_of(surface, name, FIRES_SHOWN)],
+        **_routine_view(api, name, runs[0] if runs else None, words),
+        fires=[iso(each) for each in fires_of(api, name, FIRES_SHOWN)],
         definition=routine.model_dump(mode="json", exclude_none=True) if routine else {},
     )
 
 
 async def list_runs(
-    surface: ApiContext,
+    api: ApiContext,
     *,
     routine: str | None = None,
     status: Status | None = None,
@@ -128,112 +126,112 @@ async def list_runs(
     cursor: str | None = None,
 ) -> Page[RunBrief]:
     """List runs, newest first."""
-    if routine is not None and not await surface.journal.runs(routine, limit=1):
-        check_known(surface, routine)
-    runs = await surface.journal.runs(routine, status=status, limit=limit + 1, before=cursor)
+    if routine is not None and not await api.journal.runs(routine, limit=1):
+        check_known(api, routine)
+    runs = await api.journal.runs(routine, status=status, limit=limit + 1, before=cursor)
     shown = runs[:limit]
-    words = await _delivery_words(surface, shown)
+    words = await _delivery_words(api, shown)
     views = [run_brief(run, words.get(run.id)) for run in shown]
     return Page(items=views, next=shown[-1].id if len(runs) > limit else None)
 
 
-async def show_run(surface: ApiContext, *, id: str) -> RunView:  # noqa: A002 - the name in the path
+async def show_run(api: ApiContext, *, id: str) -> RunView:  # noqa: A002 - the name in the path
     """Show one run; the beginning or the end of its id (4 characters) is enough."""
-    return await _view(surface, await surface.journal.get(id))
+    return await _view(api, await api.journal.get(id))
 
 
 async def list_steps(
-    surface: ApiContext,
+    api: ApiContext,
     *,
     id: str,  # noqa: A002
     limit: Limit = 1000,
     cursor: str | None = None,
 ) -> Page[StepView]:
     """List what a run did, in order."""
-    run = await surface.journal.get(id)
-    steps = {f"{step.seq:09}": step for step in await surface.journal.steps(run.id)}
+    run = await api.journal.get(id)
+    steps = {f"{step.seq:09}": step for step in await api.journal.steps(run.id)}
     shown, following = _part(list(steps), limit, cursor)
     return Page(items=[step_view(steps[number]) for number in shown], next=following)
 
 
-async def follow_run(surface: ApiContext, *, id: str, after: int = -1) -> AsyncIterator[Json]:  # noqa: A002
+async def follow_run(api: ApiContext, *, id: str, after: int = -1) -> AsyncIterator[Json]:  # noqa: A002
     """Stream what happens in a run, from its first event to its last; `after` is the id of the last event seen."""
-    run = await surface.journal.get(id)
-    return watch(run.id, surface.journal, surface.events, after=after)
+    run = await api.journal.get(id)
+    return watch(run.id, api.journal, api.events, after=after)
 
 
-async def start_run(surface: ApiContext, *, name: str, event: str | None = None) -> RunView:
+async def start_run(api: ApiContext, *, name: str, event: str | None = None) -> RunView:
     """Run a routine now; the same `event` again gives the same run, so a lost answer may be asked for again."""
-    check_known(surface, name)
-    return await _view(surface, await surface.engine.trigger(name, event=event))
+    check_known(api, name)
+    return await _view(api, await api.engine.trigger(name, event=event))
 
 
-async def rename_routine(surface: ApiContext, *, name: str, to: str) -> RenamedView:
+async def rename_routine(api: ApiContext, *, name: str, to: str) -> RenamedView:
     """Give a routine another name, its file and its history too."""
-    check_known(surface, name)
-    still = await surface.rename(name, to)
-    return RenamedView(routine=await show_routine(surface, name=to), named_by=still)
+    check_known(api, name)
+    still = await api.rename(name, to)
+    return RenamedView(routine=await show_routine(api, name=to), named_by=still)
 
 
-async def adopt_routine(surface: ApiContext, *, name: str) -> RoutineDetail:
+async def adopt_routine(api: ApiContext, *, name: str) -> RoutineDetail:
     """Make a routine that an agent made a person's own."""
-    await surface.adopt(name)
-    return await show_routine(surface, name=name.rpartition("/")[2])
+    await api.adopt(name)
+    return await show_routine(api, name=name.rpartition("/")[2])
 
 
-async def remove_routine(surface: ApiContext, *, name: str) -> dict[str, str]:
+async def remove_routine(api: ApiContext, *, name: str) -> dict[str, str]:
     """Remove a routine that an agent made; those of people are theirs to remove."""
-    await surface.remove(name)
+    await api.remove(name)
     return {"removed": name}
 
 
 async def pause_routine(
-    surface: ApiContext, *, name: str, until: str | None = None, seconds: Seconds | None = None
+    api: ApiContext, *, name: str, until: str | None = None, seconds: Seconds | None = None
 ) -> RoutineDetail:
     """Let no slot of a routine start until a moment, for so many seconds from now, or until it is resumed."""
-    check_known(surface, name)
+    check_known(api, name)
     if until is not None and seconds is not None:
         raise BadRequest("'until' and 'seconds' are two ends of one pause; send one", HTTPStatus.UNPROCESSABLE_ENTITY)
     end = moment("until", until) if until is not None else None
-    if end is not None and end <= surface.clock():
+    if end is not None and end <= api.clock():
         raise BadRequest(f"'until': {iso(end)} has passed already", HTTPStatus.UNPROCESSABLE_ENTITY)
-    await surface.engine.pause(name, until=end, length=None if seconds is None else timedelta(seconds=seconds))
-    return await show_routine(surface, name=name)
+    await api.engine.pause(name, until=end, length=None if seconds is None else timedelta(seconds=seconds))
+    return await show_routine(api, name=name)
 
 
-async def resume_routine(surface: ApiContext, *, name: str) -> RoutineDetail:
+async def resume_routine(api: ApiContext, *, name: str) -> RoutineDetail:
     """Let a paused routine go on from its next slot."""
-    check_known(surface, name)
-    await surface.engine.resume(name)
-    return await show_routine(surface, name=name)
+    check_known(api, name)
+    await api.engine.resume(name)
+    return await show_routine(api, name=name)
 
 
-async def resume_all(surface: ApiContext) -> ResumedView:
+async def resume_all(api: ApiContext) -> ResumedView:
     """Let every paused routine go on, as after a restore."""
-    await surface.journal.let_go()
-    paused = [name for name, state in surface.engine.states.items() if state.paused]
+    await api.journal.let_go()
+    paused = [name for name, state in api.engine.states.items() if state.paused]
     for name in paused:
-        await surface.engine.resume(name)
+        await api.engine.resume(name)
     return ResumedView(resumed=paused)
 
 
-async def cancel_run(surface: ApiContext, *, id: str) -> RunView:  # noqa: A002
+async def cancel_run(api: ApiContext, *, id: str) -> RunView:  # noqa: A002
     """Cancel a run: at once where it waits, as soon as its tools have stopped where it runs."""
-    run = await surface.journal.request_cancel(id)
+    run = await api.journal.request_cancel(id)
     if run.status.ended:
         # nobody lives it, so nobody else will tell those who follow it
-        surface.events.publish(run.id, end_of(run))
-    surface.executor.interrupt(run.id)
-    return await _view(surface, run)
+        api.events.publish(run.id, end_of(run))
+    api.executor.interrupt(run.id)
+    return await _view(api, run)
 
 
-async def reload(surface: ApiContext) -> ReloadView:
+async def reload(api: ApiContext) -> ReloadView:
     """Read config, policy and routines again; a fault changes nothing and is the answer."""
-    return await surface.reload()
+    return await api.reload()
 
 
 async def list_deliveries(
-    surface: ApiContext,
+    api: ApiContext,
     *,
     run: str | None = None,
     status: DeliveryStatus | None = None,
@@ -241,26 +239,26 @@ async def list_deliveries(
     cursor: Offset = 0,
 ) -> Page[DeliveryView]:
     """List deliveries, newest first."""
-    run_id = (await surface.journal.get(run)).id if run else None
-    found = await surface.journal.deliveries(run=run_id, status=status, limit=cursor + limit + 1)
+    run_id = (await api.journal.get(run)).id if run else None
+    found = await api.journal.deliveries(run=run_id, status=status, limit=cursor + limit + 1)
     items = [delivery_view(delivery) for delivery in found[cursor : cursor + limit]]
     return Page(items=items, next=_following(found, cursor + limit))
 
 
-async def retry_delivery(surface: ApiContext, *, id: Offset) -> DeliveryView:  # noqa: A002
+async def retry_delivery(api: ApiContext, *, id: Offset) -> DeliveryView:  # noqa: A002
     """Send a delivery again that failed or was withheld, with its full day of patience."""
-    delivery = await surface.journal.send_again(id)
-    surface.wake_outbox()
+    delivery = await api.journal.send_again(id)
+    api.wake_outbox()
     return delivery_view(delivery)
 
 
-async def drop_delivery(surface: ApiContext, *, id: Offset) -> DeliveryView:  # noqa: A002
+async def drop_delivery(api: ApiContext, *, id: Offset) -> DeliveryView:  # noqa: A002
     """Give a delivery up for good: it is neither sent nor shown as trouble any more."""
-    return delivery_view(await surface.journal.drop(id))
+    return delivery_view(await api.journal.drop(id))
 
 
 async def list_slots(
-    surface: ApiContext,
+    api: ApiContext,
     *,
     routine: str | None = None,
     since: str | None = None,
@@ -268,21 +266,21 @@ async def list_slots(
     cursor: Offset = 0,
 ) -> Page[SlotView]:
     """List what became of each scheduled moment, newest first; of those from `since` on."""
-    if routine is not None and not await surface.journal.runs(routine, limit=1):
-        check_known(surface, routine)
+    if routine is not None and not await api.journal.runs(routine, limit=1):
+        check_known(api, routine)
     first = moment("since", since) if since is not None else None
-    found = await surface.journal.slots(routine, since=first, now=surface.clock(), limit=cursor + limit + 1)
+    found = await api.journal.slots(routine, since=first, now=api.clock(), limit=cursor + limit + 1)
     return Page(
         items=[slot_view(slot) for slot in found[cursor : cursor + limit]], next=_following(found, cursor + limit)
     )
 
 
-async def list_days(surface: ApiContext, *, days: Days = 30) -> Page[DayView]:
+async def list_days(api: ApiContext, *, days: Days = 30) -> Page[DayView]:
     """Sum up what became of each routine, day by day in the daemon's zone, for so many days up to today."""
-    zone = ZoneInfo(surface.process()["zone"])
-    today = surface.clock().astimezone(zone).date()
+    zone = ZoneInfo(api.process()["zone"])
+    today = api.clock().astimezone(zone).date()
     dates = [today + timedelta(days=place - days + 1) for place in range(days + 1)]
-    found = await surface.journal.days([datetime.combine(date, time(), zone) for date in dates])
+    found = await api.journal.days([datetime.combine(date, time(), zone) for date in dates])
     items = [
         DayView(
             routine=each.routine,
@@ -295,22 +293,22 @@ async def list_days(surface: ApiContext, *, days: Days = 30) -> Page[DayView]:
     return Page(items=items, next=None)
 
 
-async def follow_all(surface: ApiContext) -> AsyncIterator[Json]:
+async def follow_all(api: ApiContext) -> AsyncIterator[Json]:
     """Stream what happens in all runs from now on."""
-    return surface.events.follow()
+    return api.events.follow()
 
 
-async def examine(surface: ApiContext) -> DoctorView:
+async def examine(api: ApiContext) -> DoctorView:
     """Check the installation; every fault comes with its fix."""
-    checks = list(await surface.check())
+    checks = list(await api.check())
     return DoctorView(ok=all(check["state"] != "fail" for check in checks), checks=checks)
 
 
-async def show_openapi(surface: ApiContext) -> dict[str, Any]:
+async def show_openapi(api: ApiContext) -> dict[str, Any]:
     """Describe this API as an OpenAPI 3.1 document."""
     from daemon.api.openapi import document
 
-    return document(ROUTES, surface.version)
+    return document(ROUTES, api.version)
 
 
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
@@ -365,18 +363,18 @@ def _following(found: Sequence[object], end: int) -> str | None:
     return str(end) if len(found) > end else None
 
 
-def _routine_view(surface: ApiContext, name: str, last: Run | None, words: Mapping[str, str | None]) -> RoutineView:
-    routine = surface.engine.routines.get(name)
-    fault = surface.engine.faults.get(name)
-    due = fires_of(surface, name, 1)
-    paused = paused_view(surface.engine.states[name]) if state_of(surface, name) == "paused" else None
+def _routine_view(api: ApiContext, name: str, last: Run | None, words: Mapping[str, str | None]) -> RoutineView:
+    routine = api.engine.routines.get(name)
+    fault = api.engine.faults.get(name)
+    due = fires_of(api, name, 1)
+    paused = paused_view(api.engine.states[name]) if state_of(api, name) == "paused" else None
     return RoutineView(
         name=name,
         description=routine.description if routine else "",
-        state=state_of(surface, name),
+        state=state_of(api, name),
         paused_until=paused["until"] if paused else None,
         paused_why=paused["why"] if paused else None,
-        words=surface.words(routine) if routine else "",
+        words=api.words(routine) if routine else "",
         by_hand=routine is not None and not routine.trigger.is_automatic,
         next=iso(due[0]) if due else None,
         last=run_brief(last, words.get(last.id)) if last else None,
@@ -386,16 +384,16 @@ def _routine_view(surface: ApiContext, name: str, last: Run | None, words: Mappi
     )
 
 
-async def _delivery_words(surface: ApiContext, runs: Sequence[Run]) -> dict[str, str | None]:
+async def _delivery_words(api: ApiContext, runs: Sequence[Run]) -> dict[str, str | None]:
     """Return how the deliveries of these runs stand, by run, in a word."""
     statuses: dict[str, list[DeliveryStatus]] = {run.id: [] for run in runs if run.status.ended}
-    for delivery in await surface.journal.deliveries(run=list(statuses), limit=100 * len(statuses)):
+    for delivery in await api.journal.deliveries(run=list(statuses), limit=100 * len(statuses)):
         statuses[delivery.run].append(delivery.status)
     return {run: in_a_word(found) for run, found in statuses.items()}
 
 
-async def _view(surface: ApiContext, run: Run) -> RunView:
-    deliveries = await surface.journal.deliveries(run=run.id) if run.status.ended else ()
-    given = await surface.journal.input_of(run.id) if run.event is not None else None
-    usd = await surface.journal.paid_for(run.id) if run.usage.total else None
-    return run_view(run, deliveries, surface.executor.queue_position(run.id), given, usd=usd)
+async def _view(api: ApiContext, run: Run) -> RunView:
+    deliveries = await api.journal.deliveries(run=run.id) if run.status.ended else ()
+    given = await api.journal.input_of(run.id) if run.event is not None else None
+    usd = await api.journal.paid_for(run.id) if run.usage.total else None
+    return run_view(run, deliveries, api.executor.queue_position(run.id), given, usd=usd)

@@ -25,28 +25,28 @@ AT_ONCE = 100  # routines, before others get the loop: some 3 ms
 
 
 async def next_of_routine(
-    surface: ApiContext, *, name: str, count: Limit = FIRES_SHOWN, days: Days | None = None, cursor: str | None = None
+    api: ApiContext, *, name: str, count: Limit = FIRES_SHOWN, days: Days | None = None, cursor: str | None = None
 ) -> Page[FireView]:
     """List the next starts of one routine; with `days`, those within so many days."""
-    check_known(surface, name)
-    return await starts(surface, [name], count, days, cursor)
+    check_known(api, name)
+    return await starts(api, [name], count, days, cursor)
 
 
 async def next_of_all(
-    surface: ApiContext, *, count: Limit = 10, days: Days | None = None, cursor: str | None = None
+    api: ApiContext, *, count: Limit = 10, days: Days | None = None, cursor: str | None = None
 ) -> Page[FireView]:
     """List the next starts of all routines, the soonest first; with `days`, those within so many days."""
-    return await starts(surface, names_of(surface), count, days, cursor)
+    return await starts(api, names_of(api), count, days, cursor)
 
 
-async def why(surface: ApiContext, *, name: str, at: str | None = None) -> WhyView:
+async def why(api: ApiContext, *, name: str, at: str | None = None) -> WhyView:
     """Say in a sentence why a slot ran or did not; `at` is its minute (or second), by default the last one."""
-    check_known(surface, name)
-    routine = surface.engine.routines.get(name)
+    check_known(api, name)
+    routine = api.engine.routines.get(name)
     if routine is None:
-        raise Refused(f"{name} cannot be used: {surface.engine.faults[name].faults[0]}")
-    schedule, state, now = surface.engine.schedule(routine), surface.engine.states[name], surface.clock()
-    journal = surface.journal
+        raise Refused(f"{name} cannot be used: {api.engine.faults[name].faults[0]}")
+    schedule, state, now = api.engine.schedule(routine), api.engine.states[name], api.clock()
+    journal = api.journal
     if at is not None:
         first = moment("at", at)
     else:
@@ -58,7 +58,7 @@ async def why(surface: ApiContext, *, name: str, at: str | None = None) -> WhyVi
     rows = await journal.slots_within(name, first, until)
     run_id = next((row.run for row in rows if row.run), None)
     run = await journal.get(run_id) if run_id else None
-    waits_for = await surface.waits_for([run]) if run and surface.waits_for else {}
+    waits_for = await api.waits_for([run]) if run and api.waits_for else {}
     after = [row for row in await journal.slots_within(name, until, now, limit=20) if row.event is None]
     because = explain(
         Question(
@@ -72,8 +72,8 @@ async def why(surface: ApiContext, *, name: str, at: str | None = None) -> WhyVi
             following=after[0] if after else None,
             run=run,
             waits_for=waits_for.get(run_id or "", ""),
-            elsewhere=surface.elsewhere(routine),
-            held=name in surface.engine.unrehearsed,
+            elsewhere=api.elsewhere(routine),
+            held=name in api.engine.unrehearsed,
         )
     )
     return WhyView(
@@ -88,18 +88,18 @@ async def why(surface: ApiContext, *, name: str, at: str | None = None) -> WhyVi
 
 
 async def starts(
-    surface: ApiContext, names: Iterable[str], count: int, days: int | None, cursor: str | None
+    api: ApiContext, names: Iterable[str], count: int, days: int | None, cursor: str | None
 ) -> Page[FireView]:
-    until = surface.clock() + timedelta(days=days) if days else None
+    until = api.clock() + timedelta(days=days) if days else None
     after, _, last = (cursor or "").partition(" ")
     since = (moment("cursor", after), last) if cursor else None
-    found, more = await _fires(surface, names, count, since=since, until=until)
+    found, more = await _fires(api, names, count, since=since, until=until)
     following = f"{found[-1][0].isoformat()} {found[-1][1]}" if more else None
     return Page(items=[FireView(routine=name, at=iso(at)) for at, name in found], next=following)
 
 
 async def _fires(
-    surface: ApiContext,
+    api: ApiContext,
     names: Iterable[str],
     count: int,
     *,
@@ -108,7 +108,7 @@ async def _fires(
 ) -> tuple[list[tuple[datetime, str]], bool]:
     """Return the soonest starts, by time and name, and whether there are more of them."""
     after = since[0] - timedelta(microseconds=1) if since else None
-    coming = [(due[0], name) async for name in by_and_by(names) if (due := fires_of(surface, name, 1, after))]
+    coming = [(due[0], name) async for name in by_and_by(names) if (due := fires_of(api, name, 1, after))]
     heapify(coming)
     found: list[tuple[datetime, str]] = []
     while coming and (until is None or coming[0][0] <= until):
@@ -119,19 +119,19 @@ async def _fires(
             found.append((at, name))
             if len(found) % AT_ONCE == 0:
                 await asyncio.sleep(0)
-        if due := fires_of(surface, name, 1, at):
+        if due := fires_of(api, name, 1, at):
             heapreplace(coming, (due[0], name))
         else:
             heappop(coming)
     return found, False
 
 
-def names_of(surface: ApiContext) -> list[str]:
-    return sorted({*surface.engine.routines, *surface.engine.faults})
+def names_of(api: ApiContext) -> list[str]:
+    return sorted({*api.engine.routines, *api.engine.faults})
 
 
-def check_known(surface: ApiContext, name: str) -> None:
-    names = names_of(surface)
+def check_known(api: ApiContext, name: str) -> None:
+    names = names_of(api)
     if name not in names:
         near = get_close_matches(name, names, 1)
         told = f"did you mean {near[0]!r}?" if near else "`agentctl list` shows what there is"
@@ -140,25 +140,25 @@ def check_known(surface: ApiContext, name: str) -> None:
         raise NotFound(message)
 
 
-def state_of(surface: ApiContext, name: str) -> str:
-    routine = surface.engine.routines.get(name)
+def state_of(api: ApiContext, name: str) -> str:
+    routine = api.engine.routines.get(name)
     if routine is None:
         return "invalid"
     if not routine.enabled:
         return "disabled"
-    if surface.elsewhere(routine):
+    if api.elsewhere(routine):
         return "elsewhere"
-    state = surface.engine.states.get(name)
-    if state and state.pausing(surface.clock()):
+    state = api.engine.states.get(name)
+    if state and state.pausing(api.clock()):
         return "paused"
-    return "held" if name in surface.engine.unrehearsed else "on"
+    return "held" if name in api.engine.unrehearsed else "on"
 
 
-def fires_of(surface: ApiContext, name: str, count: int, after: datetime | None = None) -> Sequence[datetime]:
-    state = state_of(surface, name)
-    if state == "paused" and (until := surface.engine.states[name].paused_until):
-        return surface.engine.next_fires(name, count, after=max(after, until) if after else until)
-    return surface.engine.next_fires(name, count, after=after) if state == "on" else ()
+def fires_of(api: ApiContext, name: str, count: int, after: datetime | None = None) -> Sequence[datetime]:
+    state = state_of(api, name)
+    if state == "paused" and (until := api.engine.states[name].paused_until):
+        return api.engine.next_fires(name, count, after=max(after, until) if after else until)
+    return api.engine.next_fires(name, count, after=after) if state == "on" else ()
 
 
 def paused_view(state: RoutineState) -> PausedView:

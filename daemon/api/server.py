@@ -79,16 +79,16 @@ class _Late(BaseRoute):
         await self._route.handle(scope, receive, send)
 
 
-def application(surface: ApiContext) -> Starlette:
+def application(api: ApiContext) -> Starlette:
     """Return the API as an ASGI application."""
 
     def metrics() -> Route:
         from daemon.api.public import metrics_route
 
-        return metrics_route(surface)
+        return metrics_route(api)
 
     app = Starlette(
-        routes=[*(_Late(row[1], partial(_route, row, surface)) for row in ROUTES), _Late("/metrics", metrics)],
+        routes=[*(_Late(row[1], partial(_route, row, api)) for row in ROUTES), _Late("/metrics", metrics)],
         exception_handlers={
             DaemonError: of_daemon_error,
             BadRequest: of_bad_request,
@@ -97,19 +97,19 @@ def application(surface: ApiContext) -> Starlette:
         },
     )
     app.router.redirect_slashes = False
-    app.add_middleware(_Guard, access=surface.access)
+    app.add_middleware(_Guard, access=api.access)
     return app
 
 
-def _route(told: tuple[str, str, Callable[..., Any]], surface: ApiContext) -> Route:
+def _route(told: tuple[str, str, Callable[..., Any]], api: ApiContext) -> Route:
     row = endpoint(*told)
     act, streaming = row.method == "POST", streams(row)
 
     async def answer(request: Request) -> Response:
         given = await row.read(request)
         if act:
-            await surface.journal.remember("operator_seen", surface.clock().isoformat())
-        result = await row.handler(surface, **given)
+            await api.journal.remember("operator_seen", api.clock().isoformat())
+        result = await row.handler(api, **given)
         if streaming:
             return StreamingResponse(
                 frames(result), media_type="text/event-stream", headers={"cache-control": "no-store"}
@@ -129,7 +129,7 @@ class Server(Listener):
 
     def __init__(
         self,
-        surface: ApiContext,
+        api: ApiContext,
         socket: Path,
         env: Mapping[str, str] | None = None,
         *,
@@ -137,8 +137,8 @@ class Server(Listener):
         limits: ConnectionLimits | None = None,
     ) -> None:
         door = open_door(socket, env or {}, group=group)
-        super().__init__(application(surface), door, {"agentd-version": surface.version}, limits=limits)
-        self._events = surface.events
+        super().__init__(application(api), door, {"agentd-version": api.version}, limits=limits)
+        self._events = api.events
 
     def stop(self) -> None:
         """End the streams, take no more requests, and finish those under way; safe to repeat."""

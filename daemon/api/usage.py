@@ -90,26 +90,26 @@ class CalledView(TypedDict):
     """Null where nobody knows the price."""
 
 
-async def show_usage(surface: ApiContext, *, by: By = By.ROUTINE, days: Days = 30) -> SpendingView:
+async def show_usage(api: ApiContext, *, by: By = By.ROUTINE, days: Days = 30) -> SpendingView:
     """Sum up the calls to models of the last days, by routine, model or day, and tell where the caps stand."""
-    zone = ZoneInfo(surface.process()["zone"])
-    since = midnight(surface.clock(), zone) - timedelta(days=days - 1)
-    sums = await surface.journal.sums(by, since=since, zone=zone)
+    zone = ZoneInfo(api.process()["zone"])
+    since = midnight(api.clock(), zone) - timedelta(days=days - 1)
+    sums = await api.journal.sums(by, since=since, zone=zone)
     return SpendingView(
         by=by.value,
         since=iso(since),
         items=[_view(each) for each in sums],
         total=_view(Sum.of("", sums)),
-        caps=await _caps(surface),
+        caps=await _caps(api),
     )
 
 
-async def list_spent(surface: ApiContext, *, days: Weeks = 30) -> Page[DaySumView]:
+async def list_spent(api: ApiContext, *, days: Weeks = 30) -> Page[DaySumView]:
     """Sum up the calls to models by day and routine, for so many days up to today."""
-    zone = ZoneInfo(surface.process()["zone"])
-    today = surface.clock().astimezone(zone).date()
+    zone = ZoneInfo(api.process()["zone"])
+    today = api.clock().astimezone(zone).date()
     dates = [today + timedelta(days=place - days + 1) for place in range(days + 1)]
-    found = await surface.journal.spent_by_day([datetime.combine(date, time(), zone) for date in dates])
+    found = await api.journal.spent_by_day([datetime.combine(date, time(), zone) for date in dates])
     items = [
         DaySumView(**_view(each), day=date.isoformat(), routine=each.key)
         for date, sums in zip(dates, found, strict=False)
@@ -118,10 +118,10 @@ async def list_spent(surface: ApiContext, *, days: Weeks = 30) -> Page[DaySumVie
     return Page(items=items, next=None)
 
 
-async def list_calls(surface: ApiContext, *, id: str) -> Page[CalledView]:  # noqa: A002 - the name in the path
+async def list_calls(api: ApiContext, *, id: str) -> Page[CalledView]:  # noqa: A002 - the name in the path
     """List a run's calls to models in their order, those without an answer too, and what each was paid."""
-    run = await surface.journal.get(id)
-    return Page(items=[_called(each) for each in await surface.journal.calls_of(run.id)], next=None)
+    run = await api.journal.get(id)
+    return Page(items=[_called(each) for each in await api.journal.calls_of(run.id)], next=None)
 
 
 def _called(call: Spent) -> CalledView:
@@ -135,11 +135,11 @@ def _called(call: Spent) -> CalledView:
     )
 
 
-async def _caps(surface: ApiContext) -> list[CapView]:
-    if surface.budget_ledger is None:
+async def _caps(api: ApiContext) -> list[CapView]:
+    if api.budget_ledger is None:
         return []
     found = []
-    for name, cap in await surface.budget_ledger.standing(surface.engine.routines.values()):
+    for name, cap in await api.budget_ledger.standing(api.engine.routines.values()):
         spent = (cap.tally.cost if cap.dollars else cap.tally.tokens) / (NANO if cap.dollars else 1)
         limit = cap.limit / (NANO if cap.dollars else 1)
         unit = "usd" if cap.dollars else "tokens"

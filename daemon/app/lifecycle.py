@@ -38,7 +38,7 @@ async def serve(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
     """Live until SIGTERM or SIGINT; SIGHUP reads the definitions again. `announce` is told when all is ready."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     notifier = Notifier(app.place.env)
-    server = Server(app.surface(), app.place.socket, app.place.env, group=app.config.control.group)
+    server = Server(app.api(), app.place.socket, app.place.env, group=app.config.control.group)
     app.place = replace(app.place, socket=server.path)  # systemd may hold it elsewhere than we would
     async with asyncio.TaskGroup() as tasks:
         app.tasks = tasks
@@ -301,7 +301,7 @@ async def _open_to_the_network(app: App, tasks: asyncio.TaskGroup) -> PublicServ
     from daemon.api.public import PublicServer
 
     hooks = app.webhooks.touched() if wanted.hooks else None
-    server = PublicServer(wanted.address, app.surface(), metrics=wanted.metrics, hooks=hooks)
+    server = PublicServer(wanted.address, app.api(), metrics=wanted.metrics, hooks=hooks)
     tasks.create_task(server.serve(), name="public port")
     await server.ready()
     log.info("listen.opened", address=wanted.address, metrics=wanted.metrics, hooks=wanted.hooks)

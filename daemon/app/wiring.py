@@ -692,7 +692,7 @@ class App:
             "timeout": str(spec.timeout),
         }
 
-    def surface(self) -> ApiContext:
+    def api(self) -> ApiContext:
         """Return what the control API touches."""
         return ApiContext(
             version=__version__,

@@ -119,7 +119,7 @@ class House:
     hall: Hall
     events: Events
     server: Server
-    surface: ApiContext
+    api: ApiContext
     path: Path
 
     async def claim(self, name: str = "daily-report") -> Run:
@@ -289,14 +289,12 @@ async def built(
         "words": desk.words,
         "access": lambda: Access(operators=frozenset({os.geteuid(), 0})),
     }
-    surface = ApiContext(**(fields | changes))
-    server = Server(surface, path, env)
+    api = ApiContext(**(fields | changes))
+    server = Server(api, path, env)
     serving = asyncio.create_task(server.serve())
     await server.ready()
     try:
-        yield House(
-            journal=journal, desk=desk, hall=hall, events=events, server=server, surface=surface, path=server.path
-        )
+        yield House(journal=journal, desk=desk, hall=hall, events=events, server=server, api=api, path=server.path)
     finally:
         server.stop()
         await serving

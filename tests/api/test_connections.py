@@ -362,7 +362,7 @@ async def test_one_address_leaves_places_to_others(tmp_path: Path) -> None:
     hooks = Hooks(version="9", start=start, secret=lambda: None, redact=lambda body: body)
     async with built(tmp_path) as house:
         limits = limited(connections=4, per_peer=3)
-        server = PublicServer("127.0.0.1:0", house.surface, metrics=True, hooks=hooks, limits=limits)
+        server = PublicServer("127.0.0.1:0", house.api, metrics=True, hooks=hooks, limits=limits)
         async with served(server) as there:
             for _ in range(3):
                 client = await there.connect()

@@ -392,7 +392,7 @@ async def test_a_reload_with_faults_prints_each_of_them(house: House, tmp_path: 
     async def reload() -> None:
         raise broken("heartbeat")
 
-    object.__setattr__(house.surface, "reload", reload)
+    object.__setattr__(house.api, "reload", reload)
     said = await agentctl(house.path, "reload")
     assert said.code == 5
     assert "nothing was changed" in said.err

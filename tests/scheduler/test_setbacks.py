@@ -144,10 +144,10 @@ async def test_what_ran_by_a_clock_that_was_ahead_is_not_the_last_slot_that_why_
     await house.set_clock("01 09:59")
     await house.reach("01 10:00")
     await house.set_clock("01 08:40")
-    surface: Any = SimpleNamespace(
+    api: Any = SimpleNamespace(
         engine=house.engine, journal=house.journal, clock=SystemClock().now, elsewhere=lambda routine: ""
     )
-    assert (await why(surface, name="daily"))["slot"] == "2026-01-01T08:30:00.000Z"
+    assert (await why(api, name="daily"))["slot"] == "2026-01-01T08:30:00.000Z"
 
 
 class Upheavals(RuleBasedStateMachine):

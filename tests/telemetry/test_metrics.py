@@ -91,7 +91,7 @@ async def test_over_the_network_there_are_metrics_and_no_control(tmp_path):
     from tests.api.house import built, parse
 
     async with built(tmp_path) as house:
-        server = PublicServer("127.0.0.1:0", house.surface, metrics=True, hooks=None)
+        server = PublicServer("127.0.0.1:0", house.api, metrics=True, hooks=None)
         serving = asyncio.create_task(server.serve())
         await server.ready()
         host, port = server._door.socket.getsockname()

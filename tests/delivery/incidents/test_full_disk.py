@@ -77,8 +77,8 @@ async def test_status_and_incidents_say_that_the_disk_is_full(tmp_path):
         database = daemon.app.database
         await fill_up(database, daemon.app.journal)
         await until(lambda: daemon.app.journal.lasting)
-        surface = daemon.app.surface()
-        for told in ((await list_incidents(surface))["items"], (await show_status(surface))["incidents"]):
+        api = daemon.app.api()
+        for told in ((await list_incidents(api))["items"], (await show_status(api))["incidents"]):
             assert [(each["subject"], each["closed"]) for each in told] == [("database", None)]
             assert "the disk is full" in told[0]["detail"]
         await limit(database, 1_000_000)

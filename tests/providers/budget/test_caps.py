@@ -220,8 +220,8 @@ async def test_what_was_spent_is_told_by_routine_model_and_day(home: Home) -> No
         home.clock.turn(hours=11, minutes=30)  # past midnight in Berlin, not in London
         await daemon.run("daily")
         await daemon.run("other")
-        surface = daemon.app.surface()
-        told = {by: await show_usage(surface, by=by) for by in By}
+        api = daemon.app.api()
+        told = {by: await show_usage(api, by=by) for by in By}
     assert [(each["key"], each["calls"], each["usd"]) for each in told[By.ROUTINE]["items"]] == [
         ("daily", 2, 0.004),
         ("other", 1, 0.00002),
