@@ -485,7 +485,7 @@ class Agent:
 
     async def act(self, pending: Sequence[PendingCall], allowance: int) -> None:
         """Run the calls that have no result yet."""
-        hands = ToolCallRunner(
+        call_runner = ToolCallRunner(
             registry=self.registry,
             executor=self._executor,
             policy=self.policy,
@@ -498,7 +498,7 @@ class Agent:
             tool_retries=self.limits.tool_retries,
             tool_retry_delay=self.limits.tool_retry_delay,
         )
-        once = await hands.act(
+        once = await call_runner.act(
             pending,
             self.transcript.iterations,
             self._note,

@@ -43,7 +43,7 @@ def key_of(name: str) -> str:
 async def gather(
     wanted: Sequence[Gather],
     *,
-    hands: ToolCallRunner,
+    call_runner: ToolCallRunner,
     steps: Sequence[Step],
     record: Callable[..., Awaitable[object]],
     before: Mapping[str, Any],
@@ -53,14 +53,14 @@ async def gather(
     `before` holds the values of the last good run by name: what differs from them is told in words.
     """
     calls = [FunctionCall(name=each.tool, arguments=dict(each.args), id=key_of(each.name)) for each in wanted]
-    done = await _results(calls, hands=hands, steps=steps, record=record)
-    return [_fact(each, done[key_of(each.name)], hands, before.get(each.name)) for each in wanted]
+    done = await _results(calls, call_runner=call_runner, steps=steps, record=record)
+    return [_fact(each, done[key_of(each.name)], call_runner, before.get(each.name)) for each in wanted]
 
 
 async def _results(
     calls: Sequence[FunctionCall],
     *,
-    hands: ToolCallRunner,
+    call_runner: ToolCallRunner,
     steps: Sequence[Step],
     record: Callable[..., Awaitable[object]],
 ) -> dict[str, Json]:
@@ -83,7 +83,7 @@ async def _results(
 
     missing = [_pending(call, started.get(call.id)) for call in calls if call.id not in done]
     if missing:
-        await hands.act(missing, 0, note, commit)
+        await call_runner.act(missing, 0, note, commit)
         await commit(durable=False)
     return done
 
@@ -93,9 +93,9 @@ def _pending(call: FunctionCall, started: Step | None) -> PendingCall:
     return PendingCall(key=str(call.id), call=call, started=started is not None, repeatable=repeatable)
 
 
-def _fact(wanted: Gather, result: Json, hands: ToolCallRunner, before: Any) -> Fact:
+def _fact(wanted: Gather, result: Json, call_runner: ToolCallRunner, before: Any) -> Fact:
     value, ok = result.get("value"), bool(result["ok"])
-    definition = hands.registry.get_function(wanted.tool)
+    definition = call_runner.registry.get_function(wanted.tool)
     tell = definition.changes if definition else None
     changes: list[str] = []
     if ok and tell and before is not None and value is not None:
@@ -106,7 +106,7 @@ def _fact(wanted: Gather, result: Json, hands: ToolCallRunner, before: Any) -> F
         ok=ok,
         text=str(result["text"]),
         value=value,
-        changes=tuple(hands.redact(change) for change in changes),
+        changes=tuple(call_runner.redact(change) for change in changes),
     )
 
 
@@ -164,7 +164,7 @@ def with_facts(goal: str, facts: Sequence[Fact], language: str) -> str:
 
 
 async def closed_by_command(
-    gate: Gate, *, hands: ToolCallRunner, steps: Sequence[Step], record: Callable[..., Awaitable[object]]
+    gate: Gate, *, call_runner: ToolCallRunner, steps: Sequence[Step], record: Callable[..., Awaitable[object]]
 ) -> str | None:
     """Return why the gate's command closes it, or None if it opens it.
 
@@ -173,10 +173,10 @@ async def closed_by_command(
     if not gate.command:
         return None
     call = FunctionCall(name="shell", arguments={"command": join(gate.command)}, id="gate.command")
-    result = (await _results([call], hands=hands, steps=steps, record=record))["gate.command"]
+    result = (await _results([call], call_runner=call_runner, steps=steps, record=record))["gate.command"]
     line = one_line(call.arguments["command"])
     if not result["ok"]:
-        verdict = hands.policy.judge(call.name, call.arguments, routine=hands.context.routine)
+        verdict = call_runner.policy.judge(call.name, call.arguments, routine=call_runner.context.routine)
         if verdict.effect is Effect.DENY:
             raise ToolFailed(f"the gate's command may not run: {line}: {verdict.reason} ({verdict.rule})")
         raise ToolFailed(f"the gate's command was not run: {line}: {one_line(result['text'])}")

@@ -319,15 +319,15 @@ async def answer(
     steps = list(record.steps)
     gate = Gate() if run.trigger in UNGATED else routine.gate
     if gate.command:
-        hands = around.hands_for_gate(run, routine)
-        if reason := await closed_by_command(gate, hands=hands, steps=steps, record=record.append):
+        call_runner = around.hands_for_gate(run, routine)
+        if reason := await closed_by_command(gate, call_runner=call_runner, steps=steps, record=record.append):
             return reason
     before = await _values_before(run, routine, around)
     given = await _input_of(run, around)
     facts, wanted = [], for_each_file(routine.gather, run.trigger, given)
     if wanted:
-        hands = around.hands_for(run, routine)
-        facts = await gather(wanted, hands=hands, steps=steps, record=record.append, before=before)
+        call_runner = around.hands_for(run, routine)
+        facts = await gather(wanted, call_runner=call_runner, steps=steps, record=record.append, before=before)
     if reason := closed_by(gate, facts, before):
         return reason
     agent = await around.agent_for(run, routine, record, deadline)

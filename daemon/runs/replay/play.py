@@ -131,7 +131,7 @@ class _Stage:
         self._desk = TapeDesk(self._tape, trying=bool(wish.changed))
         self._unknown = self._tape.unknown_here()
         self._registry = self._tools()
-        self._hands = TapeHands(self._tape, self._registry, loose=asking)
+        self._call_runner = TapeHands(self._tape, self._registry, loose=asking)
         self._asks = list(self._tape.asks)
         self._agent: Agent | None = None
         self._record = _Recording()
@@ -147,7 +147,7 @@ class _Stage:
         offered = next(iter(self._unknown.values()), None)
         return ToolCallRunner(
             registry=self._registry,
-            executor=self._hands,
+            executor=self._call_runner,
             policy=self._judge,
             context=self._context,
             offered=self._registry.names() if offered is None else offered,
@@ -202,7 +202,7 @@ class _Stage:
             desk=self._who_is_asked,
             inbox=TapeInbox(self._tape, self._iteration),
             prompt=frozen,
-            executor=self._hands,
+            executor=self._call_runner,
         )
         self._agent = agent
         return agent
@@ -346,7 +346,7 @@ class _Stage:
             recorded=recorded,
             played=played,
             differences=found,
-            never_made=[f"{key} {call.name} {_words(call.arguments)}" for key, call in self._hands.never_made],
+            never_made=[f"{key} {call.name} {_words(call.arguments)}" for key, call in self._call_runner.never_made],
             would_ask=[f"{key}: {verdict.rule}" for key, verdict in self._desk.would_ask.items()],
             outside=outside,
             missing=cassette.missing,
