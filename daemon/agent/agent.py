@@ -107,7 +107,7 @@ class Agent:
     """Answer messages by asking a model and running the functions it calls for.
 
     `journal` keeps the steps; `steps` are those of an earlier attempt, which the next `process_message` goes on from.
-    `desk` is where calls lie that a person has to allow, `screen` looks at what calls bring, `taint` is what the
+    `approver` is where calls lie that a person has to allow, `screen` looks at what calls bring, `taint` is what the
     conversation holds of strangers before it begins, `said` what people and the agent have said before. From `inbox`
     come messages while it is under way; while it is `watched`, answers are emitted piece by piece. `deadline` is in the
     event loop's time. `fallback` are providers to try, in order, when one fails for good. `prompt` is the body of a
@@ -133,7 +133,7 @@ class Agent:
         deadline: float | None = None,
         emit: Callable[[Json], None] = lambda _event: None,
         redact: Callable[[str], str] = str,
-        desk: Approver | None = None,
+        approver: Approver | None = None,
         screen: ResultInspector | None = None,
         stamp: Callable[[], Json] = dict,
         taint: Taint = Taint.NONE,
@@ -152,7 +152,7 @@ class Agent:
         self.context = context or _context_of_a_library_user()
         self.limits, self.required_tools, self.deadline = limits or Limits(), required_tools, deadline
         self.emit, self.redact = emit, redact
-        self.desk, self.screen, self.stamp = desk or DenyApprovals(), screen or NoInspection(), stamp
+        self.approver, self.screen, self.stamp = approver or DenyApprovals(), screen or NoInspection(), stamp
         self.transcript = Transcript(steps, taint)
         self.inbox, self.watched, self._said = inbox or _Deaf(), watched, said
         self._skills = skills
@@ -492,7 +492,7 @@ class Agent:
             context=self._tool_context,
             offered=self.offered,
             redact=self.redact,
-            desk=self.desk,
+            approver=self.approver,
             screen=self.screen,
             stamp=self.stamp,
             tool_retries=self.limits.tool_retries,

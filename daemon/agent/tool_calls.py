@@ -154,7 +154,7 @@ class ToolCallRunner:
     context: ToolContext
     offered: Sequence[str]
     redact: Callable[[str], str] = str
-    desk: Approver = field(default_factory=DenyApprovals)
+    approver: Approver = field(default_factory=DenyApprovals)
     screen: ResultInspector = field(default_factory=NoInspection)
     stamp: Callable[[], Json] = dict
     """What is written beside each verdict: which policy was in force, and in which sandbox calls ran."""
@@ -264,7 +264,7 @@ class ToolCallRunner:
         if verdict.effect is Effect.ASK:
             if plan.started:  # by a policy that allowed it; what a person is asked about has not begun
                 return replace(plan, taint=taint, verdict=verdict, refusal=say("interrupted", self.context.language))
-            ruling = await self.desk.rule(plan.key, call, verdict, taint)
+            ruling = await self.approver.rule(plan.key, call, verdict, taint)
             verdict, approval, standing, note = ruling.verdict, ruling.approval, ruling.standing, ruling.note
             asked = ruling.asked
             if verdict.effect is Effect.ASK:

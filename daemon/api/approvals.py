@@ -141,23 +141,23 @@ async def show_approval(api: ApiContext, *, id: str) -> ApprovalDetail:  # noqa:
 
 async def propose(api: ApiContext, *, id: str) -> ProposalView:  # noqa: A002
     """Show what remembering the call would write."""
-    diff, confirm = await _desk(api).proposal(id)
+    diff, confirm = await _approver(api).proposal(id)
     return ProposalView(diff=diff, confirm=confirm)
 
 
 async def approve(api: ApiContext, *, id: str, by: Caller, remember: str | None = None) -> ApprovalView:  # noqa: A002
     """Allow the call once; with `remember` (the `confirm` of its proposal) for good."""
-    return _approval_view(await _desk(api).approve(id, by=str(by), remember=remember), 1)
+    return _approval_view(await _approver(api).approve(id, by=str(by), remember=remember), 1)
 
 
 async def reject(api: ApiContext, *, id: str, by: Caller) -> ApprovalView:  # noqa: A002
     """Refuse the call; its run goes on without it."""
-    return _approval_view(await _desk(api).reject(id, by=str(by)), 1)
+    return _approval_view(await _approver(api).reject(id, by=str(by)), 1)
 
 
 async def list_remembered(api: ApiContext) -> RememberedList:
     """List what is allowed for good."""
-    remembered = _desk(api).remembered
+    remembered = _approver(api).remembered
     items = [
         RememberedView(
             id=entry.id, routine=entry.routine, tool=entry.tool, what=entry.what, by=entry.by, at=iso(entry.at)
@@ -169,7 +169,7 @@ async def list_remembered(api: ApiContext) -> RememberedList:
 
 async def revoke(api: ApiContext, *, id: str, by: Caller) -> RememberedView:  # noqa: A002
     """Take back what was allowed for good."""
-    entry = await _desk(api).revoke(id, by=str(by))
+    entry = await _approver(api).revoke(id, by=str(by))
     return RememberedView(
         id=entry.id, routine=entry.routine, tool=entry.tool, what=entry.what, by=entry.by, at=iso(entry.at)
     )
@@ -204,7 +204,7 @@ async def prove_audit(api: ApiContext) -> ProofView:
     return ProofView(ok=proof.broken is None, rows=proof.rows, head=proof.head, broken=proof.broken)
 
 
-def _desk(api: ApiContext) -> Approvals:
+def _approver(api: ApiContext) -> Approvals:
     if api.approvals is None:
         raise Refused("this daemon asks nobody")
     return api.approvals

@@ -397,8 +397,8 @@ def policy(options: Options) -> int:
     for each in add_words(parser):
         _add_places(each, again=True)
     asked = parser.parse_args(options.rest, options)
-    desk = PolicyFiles(config=_config(asked), state=_state(asked), as_json=getattr(asked, "json", False))
-    return int(asked.on_policy(desk, asked))
+    approver = PolicyFiles(config=_config(asked), state=_state(asked), as_json=getattr(asked, "json", False))
+    return int(asked.on_policy(approver, asked))
 
 
 def _state(options: Options) -> Path:

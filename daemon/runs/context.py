@@ -238,7 +238,7 @@ class RunHost:
             context=self._tool_context(run, routine),
             offered=self._rooms.registry.names(),
             redact=self.redact,
-            desk=self._desk(run),
+            approver=self._approver(run),
             screen=self._screen(run),
             stamp=self._stamp,
         )
@@ -252,7 +252,7 @@ class RunHost:
             context=self._tool_context(run, routine),
             offered=self._gate.registry.names(),
             redact=self.redact,
-            desk=self._desk(run),
+            approver=self._approver(run),
             stamp=self._stamp,
         )
 
@@ -300,7 +300,7 @@ class RunHost:
             deadline=deadline,
             emit=lambda event: self._emit(run, event),
             redact=self.redact,
-            desk=self._desk(run),
+            approver=self._approver(run),
             screen=self._screen(run),
             stamp=self._stamp,
             taint=worse(await self._taint(run), Taint.TAINTED if past.tainted else Taint.NONE),
@@ -374,7 +374,7 @@ class RunHost:
         if self._rooms.traces:
             self._rooms.traces.look(run)
 
-    def _desk(self, run: Run) -> RunApprover | DenyApprovals | NobodyNeeded:
+    def _approver(self, run: Run) -> RunApprover | DenyApprovals | NobodyNeeded:
         if run.trigger == SUBAGENT:
             return DenyApprovals()  # whoever it works for cannot wait with it
         if run.trigger == REHEARSAL:

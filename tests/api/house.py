@@ -115,7 +115,7 @@ class House:
     """Everything a test may touch."""
 
     journal: Journal
-    desk: Desk
+    approver: Desk
     hall: Hall
     events: Events
     server: Server
@@ -123,7 +123,7 @@ class House:
     path: Path
 
     async def claim(self, name: str = "daily-report") -> Run:
-        return await self.desk.trigger(name)
+        return await self.approver.trigger(name)
 
     async def take(self, name: str = "daily-report") -> Run:
         run = await self.journal.take((await self.claim(name)).id, owner="test")
@@ -238,8 +238,8 @@ async def built(
     daily = routine(
         "daily-report", description="What happened", trigger={"every": "1d"}, path=folder / "daily-report.toml"
     )
-    desk = Desk(journal, [daily, routine("heartbeat", trigger={"every": "30m"})])
-    await desk.open()
+    approver = Desk(journal, [daily, routine("heartbeat", trigger={"every": "30m"})])
+    await approver.open()
     hall, events = Hall(), Events()
     path = socket or folder / "run" / "agentd.sock"
 
@@ -261,14 +261,14 @@ async def built(
         return ReloadView(added=["new"], changed=[], removed=[], faults=[])
 
     async def rename(old: str, new: str) -> list[str]:
-        desk.routines = {new if name == old else name: each for name, each in desk.routines.items()}
+        approver.routines = {new if name == old else name: each for name, each in approver.routines.items()}
         return []
 
     async def adopt(name: str) -> Path:
         return path / f"{name}.toml"
 
     async def remove(name: str) -> None:
-        del desk.routines[name]
+        del approver.routines[name]
 
     async def check() -> list[CheckView]:
         return [CheckView(name="Python", state="ok", found="3.11", fix="")]
@@ -276,7 +276,7 @@ async def built(
     fields: dict[str, Any] = {
         "version": "0.0.test",
         "journal": journal,
-        "engine": desk,
+        "engine": approver,
         "executor": hall,
         "events": events,
         "clock": clock,
@@ -286,7 +286,7 @@ async def built(
         "adopt": adopt,
         "remove": remove,
         "check": check,
-        "words": desk.words,
+        "words": approver.words,
         "access": lambda: Access(operators=frozenset({os.geteuid(), 0})),
     }
     api = ApiContext(**(fields | changes))
@@ -294,7 +294,9 @@ async def built(
     serving = asyncio.create_task(server.serve())
     await server.ready()
     try:
-        yield House(journal=journal, desk=desk, hall=hall, events=events, server=server, api=api, path=server.path)
+        yield House(
+            journal=journal, approver=approver, hall=hall, events=events, server=server, api=api, path=server.path
+        )
     finally:
         server.stop()
         await serving

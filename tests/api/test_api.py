@@ -28,8 +28,8 @@ def get(house: House) -> Get:
 
 async def test_status_tells_where_the_daemon_lives_what_runs_and_what_is_next(house: House, get: Get) -> None:
     run = await house.take()
-    house.desk.faults["broken"] = broken("broken")
-    await house.desk.pause("heartbeat")
+    house.approver.faults["broken"] = broken("broken")
+    await house.approver.pause("heartbeat")
     status = await get("/v1/status")
     assert status["pid"] == os.getpid()
     assert status["version"] == "0.0.test"
@@ -49,7 +49,7 @@ async def test_every_answer_carries_the_version(house: House) -> None:
 async def test_routines_are_listed_with_their_last_run_and_what_became_of_its_report(house: House, get: Get) -> None:
     run = await house.whole_run(deliver=[("file", {"path": "x.md"})])
     (delivery,) = await house.journal.deliveries(run=run.id)
-    house.desk.faults["broken"] = broken("broken")
+    house.approver.faults["broken"] = broken("broken")
     await house.journal.delivery_failed(delivery.id, "disk on fire", None)
     listed = {each["name"]: each for each in (await get("/v1/routines"))["items"]}
     assert list(listed) == ["broken", "daily-report", "heartbeat"]

@@ -184,7 +184,7 @@ async def test_who_may_look_changes_nothing(tmp_path: Path) -> None:
         answer = await ask(house.path, "POST", "/v1/routines/heartbeat/pause")
         assert (answer.status, answer.json["code"]) == (403, "read_only")
         assert "may look and change nothing" in answer.json["detail"]
-        assert not house.desk.states["heartbeat"].paused
+        assert not house.approver.states["heartbeat"].paused
 
 
 def modes(path: Path) -> tuple[int, int]:

@@ -69,14 +69,14 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    desk = Desk(tmp_path / "run" / "agentd-hooks.sock")
-    serving = asyncio.create_task(desk.server.serve())
-    await desk.server.ready()
-    yield desk
-    desk.server.stop()
+async def approver(tmp_path: Path) -> AsyncIterator[Desk]:
+    approver = Desk(tmp_path / "run" / "agentd-hooks.sock")
+    serving = asyncio.create_task(approver.server.serve())
+    await approver.server.ready()
+    yield approver
+    approver.server.stop()
     await serving
-    assert not desk.path.exists()
+    assert not approver.path.exists()
 
 
 def signed(body: bytes, *, id_: str = "m-1", secret: str = SECRET, age: float = 0.0) -> dict[str, str]:
@@ -89,28 +89,28 @@ def signed(body: bytes, *, id_: str = "m-1", secret: str = SECRET, age: float = 
     }
 
 
-async def test_a_message_is_accepted_with_the_id_of_its_run(desk: Desk) -> None:
-    answer = await desk.post(b'{"who": "Ada"}')
+async def test_a_message_is_accepted_with_the_id_of_its_run(approver: Desk) -> None:
+    answer = await approver.post(b'{"who": "Ada"}')
     assert answer.status == 202
     assert json.loads(answer.raw) == {"run": "RUN0", "routine": "door", "status": "queued"}
     assert answer.headers["agentd-version"] == "9.9"
-    assert desk.office.bodies == [{"who": "Ada"}]
+    assert approver.office.bodies == [{"who": "Ada"}]
 
 
-async def test_the_same_id_is_the_same_run(desk: Desk) -> None:
-    answers = [await desk.post(headers={"webhook-id": "m-1"}) for _ in range(2)]
+async def test_the_same_id_is_the_same_run(approver: Desk) -> None:
+    answers = [await approver.post(headers={"webhook-id": "m-1"}) for _ in range(2)]
     assert {json.loads(answer.raw)["run"] for answer in answers} == {"RUN0"}
-    assert json.loads((await desk.post(headers={"webhook-id": "m-2"})).raw)["run"] == "RUN1"
+    assert json.loads((await approver.post(headers={"webhook-id": "m-2"})).raw)["run"] == "RUN1"
 
 
-async def test_without_an_id_each_request_is_a_message(desk: Desk) -> None:
-    assert [json.loads((await desk.post()).raw)["run"] for _ in range(2)] == ["RUN0", "RUN1"]
+async def test_without_an_id_each_request_is_a_message(approver: Desk) -> None:
+    assert [json.loads((await approver.post()).raw)["run"] for _ in range(2)] == ["RUN0", "RUN1"]
 
 
 @pytest.mark.parametrize("body", [b"", b"[1, 2]", b'"text"', b"null", '{"中": "文"}'.encode(), b"0"])
-async def test_any_json_is_an_input(desk: Desk, body: bytes) -> None:
-    assert (await desk.post(body)).status == 202
-    assert desk.office.bodies == [json.loads(body or b"{}")]
+async def test_any_json_is_an_input(approver: Desk, body: bytes) -> None:
+    assert (await approver.post(body)).status == 202
+    assert approver.office.bodies == [json.loads(body or b"{}")]
 
 
 @pytest.mark.parametrize(
@@ -126,23 +126,25 @@ async def test_any_json_is_an_input(desk: Desk, body: bytes) -> None:
         (b'"' + b"x" * 1_000_000 + b'"', 413, "over 1000000 bytes"),
     ],
 )
-async def test_a_body_that_cannot_be_used_is_one_clear_problem(desk: Desk, body: bytes, status: int, told: str) -> None:
-    answer = await desk.post(body)
+async def test_a_body_that_cannot_be_used_is_one_clear_problem(
+    approver: Desk, body: bytes, status: int, told: str
+) -> None:
+    answer = await approver.post(body)
     assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json")
     assert told in json.loads(answer.raw)["detail"]
-    assert desk.office.started == {}
-    assert (await desk.post()).status == 202, "it lives on"
+    assert approver.office.started == {}
+    assert (await approver.post()).status == 202, "it lives on"
 
 
 @pytest.mark.parametrize(("name", "status"), [("nothing", 404), ("busy", 409)])
-async def test_what_cannot_be_started_says_why(desk: Desk, name: str, status: int) -> None:
-    answer = await desk.post(name=name)
+async def test_what_cannot_be_started_says_why(approver: Desk, name: str, status: int) -> None:
+    answer = await approver.post(name=name)
     assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json")
 
 
 @pytest.mark.parametrize("id_", ["x" * 257, "\x7f"])
-async def test_an_id_that_nobody_could_read_is_refused(desk: Desk, id_: str) -> None:
-    assert (await desk.post(headers={"webhook-id": id_})).status == 400
+async def test_an_id_that_nobody_could_read_is_refused(approver: Desk, id_: str) -> None:
+    assert (await approver.post(headers={"webhook-id": id_})).status == 400
 
 
 @pytest.mark.parametrize(
@@ -155,32 +157,32 @@ async def test_an_id_that_nobody_could_read_is_refused(desk: Desk, id_: str) -> 
         ("POST", "/v1/hooks/", 404),
     ],
 )
-async def test_nothing_else_is_there(desk: Desk, method: str, target: str, status: int) -> None:
-    assert (await ask(desk.path, method, target, b"{}")).status == status
-    assert desk.office.started == {}
+async def test_nothing_else_is_there(approver: Desk, method: str, target: str, status: int) -> None:
+    assert (await ask(approver.path, method, target, b"{}")).status == status
+    assert approver.office.started == {}
 
 
-async def test_secrets_in_a_body_are_not_kept(desk: Desk) -> None:
-    desk.office.secrets.add("a-secret-of-the-house")
-    await desk.post(b'{"token": "a-secret-of-the-house"}')
-    assert "a-secret-of-the-house" not in json.dumps(desk.office.bodies)
+async def test_secrets_in_a_body_are_not_kept(approver: Desk) -> None:
+    approver.office.secrets.add("a-secret-of-the-house")
+    await approver.post(b'{"token": "a-secret-of-the-house"}')
+    assert "a-secret-of-the-house" not in json.dumps(approver.office.bodies)
 
 
 # --- signatures
 
 
-async def test_a_signed_message_is_accepted_and_its_bytes_are_what_was_signed(desk: Desk) -> None:
-    desk.office.secret = SECRET
+async def test_a_signed_message_is_accepted_and_its_bytes_are_what_was_signed(approver: Desk) -> None:
+    approver.office.secret = SECRET
     body = '{ "spaces":  "and 中文" }'.encode()
-    assert (await desk.post(body, headers=signed(body))).status == 202
-    assert list(desk.office.started) == ["m-1"]
+    assert (await approver.post(body, headers=signed(body))).status == 202
+    assert list(approver.office.started) == ["m-1"]
 
 
-async def test_one_of_several_signatures_is_enough(desk: Desk) -> None:
-    desk.office.secret = SECRET
+async def test_one_of_several_signatures_is_enough(approver: Desk) -> None:
+    approver.office.secret = SECRET
     headers = signed(b"{}")
     headers["webhook-signature"] = f"v2,abc v1,bm90IGl0 {headers['webhook-signature']}"
-    assert (await desk.post(headers=headers)).status == 202
+    assert (await approver.post(headers=headers)).status == 202
 
 
 def forged() -> dict[str, dict[str, str]]:
@@ -202,20 +204,20 @@ def forged() -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("kind", list(forged()))
-async def test_a_signature_that_does_not_hold_starts_nothing(desk: Desk, kind: str) -> None:
-    desk.office.secret = SECRET
-    answer = await desk.post(headers=forged()[kind])
+async def test_a_signature_that_does_not_hold_starts_nothing(approver: Desk, kind: str) -> None:
+    approver.office.secret = SECRET
+    answer = await approver.post(headers=forged()[kind])
     assert (answer.status, json.loads(answer.raw)["code"]) == (401, "signature")
-    assert desk.office.started == {}
+    assert approver.office.started == {}
 
 
-async def test_whoever_cannot_sign_does_not_fill_the_log(desk: Desk, tmp_path: Path) -> None:
-    desk.office.secret = SECRET
+async def test_whoever_cannot_sign_does_not_fill_the_log(approver: Desk, tmp_path: Path) -> None:
+    approver.office.secret = SECRET
     log = tmp_path / "log.jsonl"
     configure(level="info", console=False, file=log, secrets=Secrets())
     try:
         for number in range(20):
-            assert (await desk.post(name=f"door{number}")).status == 401
+            assert (await approver.post(name=f"door{number}")).status == 401
         assert [json.loads(line)["event"] for line in log.read_text().splitlines()] == ["webhook.unsigned"]
     finally:
         configure(level="info", console=False, file=None, secrets=Secrets())  # writes what was only counted
@@ -226,22 +228,22 @@ async def test_whoever_cannot_sign_does_not_fill_the_log(desk: Desk, tmp_path: P
     assert json.loads(log.read_text().splitlines()[-1])["repeated"] == 19
 
 
-async def test_a_signed_body_that_is_no_text_is_refused_as_such(desk: Desk) -> None:
-    desk.office.secret = SECRET
-    assert (await desk.post(b"\xff", headers=signed(b"{}"))).status == 401
+async def test_a_signed_body_that_is_no_text_is_refused_as_such(approver: Desk) -> None:
+    approver.office.secret = SECRET
+    assert (await approver.post(b"\xff", headers=signed(b"{}"))).status == 401
 
 
 # --- the file
 
 
-async def test_the_socket_may_be_opened_to_a_group(desk: Desk) -> None:
-    assert stat.S_IMODE(desk.path.stat().st_mode) == 0o660
-    assert stat.S_IMODE(desk.path.parent.stat().st_mode) == 0o700
+async def test_the_socket_may_be_opened_to_a_group(approver: Desk) -> None:
+    assert stat.S_IMODE(approver.path.stat().st_mode) == 0o660
+    assert stat.S_IMODE(approver.path.parent.stat().st_mode) == 0o700
 
 
-async def test_a_living_socket_is_not_pushed_aside(desk: Desk) -> None:
+async def test_a_living_socket_is_not_pushed_aside(approver: Desk) -> None:
     with pytest.raises(SocketBusy):
-        Desk(desk.path)
+        Desk(approver.path)
 
 
 def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tests.cli.agentctl import COMMAND, agentctl, environment, on_terminal, star
 
 async def asked_for(house: House) -> Run:
     """Wait until a client has asked for a run, and take it."""
-    run = await house.journal.take((await house.desk.triggered.get()).id, owner="test")
+    run = await house.journal.take((await house.approver.triggered.get()).id, owner="test")
     assert run is not None
     return run
 
@@ -61,9 +61,9 @@ async def test_list_is_green_only_where_run_and_delivery_are(house: House) -> No
 
 
 async def test_list_tells_of_broken_and_paused_routines(house: House) -> None:
-    house.desk.faults["broken"] = broken("broken")
-    house.desk.now = datetime.now(UTC)
-    await house.desk.pause("heartbeat")
+    house.approver.faults["broken"] = broken("broken")
+    house.approver.now = datetime.now(UTC)
+    await house.approver.pause("heartbeat")
     said = await agentctl(house.path, "list")
     assert said.code == 0
     assert 'broken.toml: trigger.cron: minute is 0-59 (found "61 * * * *"); use 1' in said.out
@@ -74,7 +74,7 @@ async def test_list_tells_of_broken_and_paused_routines(house: House) -> None:
 
 
 async def test_an_empty_house_says_what_to_do(house: House) -> None:
-    house.desk.routines.clear()
+    house.approver.routines.clear()
     assert "One TOML file each" in (await agentctl(house.path, "list")).out
     assert (await agentctl(house.path, "runs")).out.startswith("Nothing has run yet. agentctl run ROUTINE starts one")
     assert (await agentctl(house.path, "next")).out.startswith("Nothing is scheduled: agentctl new NAME")

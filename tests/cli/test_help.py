@@ -155,7 +155,7 @@ async def test_a_newcomer_is_told_the_next_step_at_every_turn(tmp_path: Path) ->
 
 
 async def test_without_routines_each_verb_says_how_to_get_one(house: House) -> None:
-    house.desk.routines.clear()
+    house.approver.routines.clear()
     for words in (["list"], ["next"], ["run", "tidy"], ["status"]):
         told = await agentctl(house.path, *words)
         assert "agentctl new " in told.out + told.err, words

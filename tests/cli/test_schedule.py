@@ -46,8 +46,8 @@ async def test_next_shows_as_many_as_asked_or_all_of_some_days(house: House) -> 
 
 
 async def test_next_names_the_year_of_what_is_due_in_another_one(house: House) -> None:
-    house.desk.now = datetime.now(UTC)
-    last = house.desk.next_fires("daily-report", 400)[-1].astimezone(ZoneInfo("Europe/Berlin"))
+    house.approver.now = datetime.now(UTC)
+    last = house.approver.next_fires("daily-report", 400)[-1].astimezone(ZoneInfo("Europe/Berlin"))
     lines = (await agentctl(house.path, "next", "daily-report", "-n", "400")).out.splitlines()
     assert lines[-1].startswith(f"{last:%a %d %b %Y %H:%M %Z} ")
 
@@ -147,7 +147,7 @@ async def test_a_pause_until_is_shown_wherever_the_routine_is(house: House) -> N
 
 async def test_a_routine_paused_for_its_failures_says_so_in_list_and_status(house: House) -> None:
     await house.journal.pause("heartbeat", why="10 runs in a row failed, the last one: the key was refused")
-    house.desk.states = await house.journal.routine_states()
+    house.approver.states = await house.journal.routine_states()
     listed = (await agentctl(house.path, "list")).out
     assert "heartbeat is paused: 10 runs in a row failed, the last one: the key was refused" in listed
     assert "agentctl resume heartbeat lets it go on" in listed

@@ -128,7 +128,7 @@ class _Stage:
         self._judge = TapeJudge(
             self._tape, then, wish.by_now if asking else None, wish.policy, trying=bool(wish.changed)
         )
-        self._desk = TapeDesk(self._tape, trying=bool(wish.changed))
+        self._approver = TapeDesk(self._tape, trying=bool(wish.changed))
         self._unknown = self._tape.unknown_here()
         self._registry = self._tools()
         self._call_runner = TapeHands(self._tape, self._registry, loose=asking)
@@ -151,7 +151,7 @@ class _Stage:
             policy=self._judge,
             context=self._context,
             offered=self._registry.names() if offered is None else offered,
-            desk=self._who_is_asked,
+            approver=self._who_is_asked,
             screen=_Events(self._tape.goal),
         )
 
@@ -199,7 +199,7 @@ class _Stage:
             steps=record.steps,
             taint=self._taint_before,
             deadline=deadline,
-            desk=self._who_is_asked,
+            approver=self._who_is_asked,
             inbox=TapeInbox(self._tape, self._iteration),
             prompt=frozen,
             executor=self._call_runner,
@@ -219,7 +219,7 @@ class _Stage:
     @property
     def _who_is_asked(self) -> Approver:
         nobody = self._cassette.run.trigger == SUBAGENT and self._wish.policy is not None
-        return DenyApprovals() if nobody else self._desk
+        return DenyApprovals() if nobody else self._approver
 
     @property
     def _context(self) -> ToolContext:
@@ -276,7 +276,7 @@ class _Stage:
             try:
                 found = await answer(run, self._routine, self, self._record, deadline)
             except Parked:
-                if self._desk.answer():
+                if self._approver.answer():
                     continue
                 return self._broken_off(Status.INTERRUPTED, None)
             except Ended:
@@ -300,7 +300,7 @@ class _Stage:
             silent=False,
             iterations=self._cassette.run.iterations,
             usage=transcript.usage,
-            calls=calls_of(self._record.steps, self._desk.would_ask),
+            calls=calls_of(self._record.steps, self._approver.would_ask),
         )
 
     def _ended(self, reply: Reply) -> End:
@@ -311,7 +311,7 @@ class _Stage:
             silent=reply.silent,
             iterations=reply.iterations,
             usage=reply.usage,
-            calls=calls_of(self._record.steps, self._desk.would_ask),
+            calls=calls_of(self._record.steps, self._approver.would_ask),
         )
 
     # --- comparing
@@ -347,7 +347,7 @@ class _Stage:
             played=played,
             differences=found,
             never_made=[f"{key} {call.name} {_words(call.arguments)}" for key, call in self._call_runner.never_made],
-            would_ask=[f"{key}: {verdict.rule}" for key, verdict in self._desk.would_ask.items()],
+            would_ask=[f"{key}: {verdict.rule}" for key, verdict in self._approver.would_ask.items()],
             outside=outside,
             missing=cassette.missing,
             asked=played.usage if wish.models else Usage(),

@@ -141,7 +141,7 @@ class House:
     def context(self, run: Run) -> ToolContext:
         return ToolContext(run=run.id, routine=run.routine, workspace=self.workspace)
 
-    def desk(self, run: Run) -> RunApprover:
+    def approver(self, run: Run) -> RunApprover:
         approvals = self.approvals
         return RunApprover(run, self.journal, lambda: self.policy, approvals.calls, approvals.remembered, now=self.now)
 
@@ -152,7 +152,7 @@ class House:
             policy=self.policy,
             context=self.context(run),
             offered=self.registry.names(),
-            desk=self.desk(run),
+            approver=self.approver(run),
             screen=InjectionInspector(run, self.journal, lambda: self.policy),
             stamp=self.stamp,
         )
@@ -177,7 +177,7 @@ class House:
             limits=Limits(attempts=1),
             steps=record.steps,
             deadline=deadline,
-            desk=self.desk(run),
+            approver=self.approver(run),
             screen=InjectionInspector(run, self.journal, lambda: self.policy),
             stamp=self.stamp,
             taint=run.taint,
