@@ -107,7 +107,7 @@ class Agent:
     """Answer messages by asking a model and running the functions it calls for.
 
     `journal` keeps the steps; `steps` are those of an earlier attempt, which the next `process_message` goes on from.
-    `approver` is where calls lie that a person has to allow, `screen` looks at what calls bring, `taint` is what the
+    `approver` is where calls lie that a person has to allow, `inspector` looks at what calls bring, `taint` is what the
     conversation holds of strangers before it begins, `said` what people and the agent have said before. From `inbox`
     come messages while it is under way; while it is `watched`, answers are emitted piece by piece. `deadline` is in the
     event loop's time. `fallback` are providers to try, in order, when one fails for good. `prompt` is the body of a
@@ -134,7 +134,7 @@ class Agent:
         emit: Callable[[Json], None] = lambda _event: None,
         redact: Callable[[str], str] = str,
         approver: Approver | None = None,
-        screen: ResultInspector | None = None,
+        inspector: ResultInspector | None = None,
         stamp: Callable[[], Json] = dict,
         taint: Taint = Taint.NONE,
         said: Sequence[LLMMessage] = (),
@@ -152,7 +152,7 @@ class Agent:
         self.context = context or _context_of_a_library_user()
         self.limits, self.required_tools, self.deadline = limits or Limits(), required_tools, deadline
         self.emit, self.redact = emit, redact
-        self.approver, self.screen, self.stamp = approver or DenyApprovals(), screen or NoInspection(), stamp
+        self.approver, self.inspector, self.stamp = approver or DenyApprovals(), inspector or NoInspection(), stamp
         self.transcript = Transcript(steps, taint)
         self.inbox, self.watched, self._said = inbox or _Deaf(), watched, said
         self._skills = skills
@@ -493,7 +493,7 @@ class Agent:
             offered=self.offered,
             redact=self.redact,
             approver=self.approver,
-            screen=self.screen,
+            inspector=self.inspector,
             stamp=self.stamp,
             tool_retries=self.limits.tool_retries,
             tool_retry_delay=self.limits.tool_retry_delay,

@@ -155,7 +155,7 @@ class ToolCallRunner:
     offered: Sequence[str]
     redact: Callable[[str], str] = str
     approver: Approver = field(default_factory=DenyApprovals)
-    screen: ResultInspector = field(default_factory=NoInspection)
+    inspector: ResultInspector = field(default_factory=NoInspection)
     stamp: Callable[[], Json] = dict
     """What is written beside each verdict: which policy was in force, and in which sandbox calls ran."""
     tool_retries: int = 3
@@ -322,7 +322,7 @@ class ToolCallRunner:
         would = self.redact(result.would)
         if text is not result.text or value is not result.value or would is not result.would:
             result = replace(result, text=text, value=value, would=would)
-        result = await self.screen.look(plan.key, plan.call, result)
+        result = await self.inspector.look(plan.key, plan.call, result)
         if plan.note:
             result = replace(result, text=f"{plan.note}\n{result.text}")
         return result, seconds

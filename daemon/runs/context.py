@@ -239,7 +239,7 @@ class RunHost:
             offered=self._rooms.registry.names(),
             redact=self.redact,
             approver=self._approver(run),
-            screen=self._screen(run),
+            inspector=self._inspector(run),
             stamp=self._stamp,
         )
 
@@ -301,7 +301,7 @@ class RunHost:
             emit=lambda event: self._emit(run, event),
             redact=self.redact,
             approver=self._approver(run),
-            screen=self._screen(run),
+            inspector=self._inspector(run),
             stamp=self._stamp,
             taint=worse(await self._taint(run), Taint.TAINTED if past.tainted else Taint.NONE),
             said=past.said,
@@ -389,7 +389,7 @@ class RunHost:
             language=self._rooms.config.agent.language,
         )
 
-    def _screen(self, run: Run) -> InjectionInspector:
+    def _inspector(self, run: Run) -> InjectionInspector:
         return InjectionInspector(
             run, self.journal, lambda: self._rooms.policy, language=self._rooms.config.agent.language
         )

@@ -394,7 +394,7 @@ async def _told(run: Run, routine: Routine, given: Any, host: Around) -> tuple[l
     facts, taint = [], run.taint
     for fact in told_by(run.trigger, given):
         call = FunctionCall(name=run.trigger, arguments={})
-        seen = await host.hands_for(run, routine).screen.look("event", call, ToolResult(ok=True, text=fact.text))
+        seen = await host.hands_for(run, routine).inspector.look("event", call, ToolResult(ok=True, text=fact.text))
         if run.trigger == "after":  # another run of ours: its words are as good as what it had read
             seen = replace(seen, taint=(await host.journal.get(given["run"])).taint)
         facts.append(replace(fact, text=seen.text))

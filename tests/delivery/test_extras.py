@@ -40,7 +40,7 @@ def test_a_chat_and_the_desktop_say_which_extra_they_need(plain_install, workspa
     assert "TIiajkdn" not in str(caught.value)
     if sys.platform != "darwin":
         with pytest.raises(ConfigError, match=r"pip install 'agentd-routines\[desktop\]'"):
-            targets(workspace, screen={"kind": "desktop"})
+            targets(workspace, inspector={"kind": "desktop"})
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS notifies by a program of its own")

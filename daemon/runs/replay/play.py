@@ -152,7 +152,7 @@ class _Stage:
             context=self._context,
             offered=self._registry.names() if offered is None else offered,
             approver=self._who_is_asked,
-            screen=_Events(self._tape.goal),
+            inspector=_Events(self._tape.goal),
         )
 
     async def pictures(self, routine: Routine, run: Run, given: Any) -> Pictures:

@@ -153,7 +153,7 @@ class House:
             context=self.context(run),
             offered=self.registry.names(),
             approver=self.approver(run),
-            screen=InjectionInspector(run, self.journal, lambda: self.policy),
+            inspector=InjectionInspector(run, self.journal, lambda: self.policy),
             stamp=self.stamp,
         )
 
@@ -178,7 +178,7 @@ class House:
             steps=record.steps,
             deadline=deadline,
             approver=self.approver(run),
-            screen=InjectionInspector(run, self.journal, lambda: self.policy),
+            inspector=InjectionInspector(run, self.journal, lambda: self.policy),
             stamp=self.stamp,
             taint=run.taint,
         )
