@@ -34,58 +34,58 @@ class Desk:
 
 async def test_names_that_come_together_are_done_together():
     desk = Desk()
-    errands = CoalescingQueue("test", desk.work, retry=60)
+    queue = CoalescingQueue("test", desk.work, retry=60)
     for name in ("a", "b", "a"):
-        errands.add(name)
+        queue.add(name)
     await desk.until(["a", "b"])
-    await errands.stop()
+    await queue.stop()
 
 
 async def test_a_name_that_comes_while_it_is_worked_on_has_its_turn_again():
     desk = Desk()
     desk.go_on.clear()
-    errands = CoalescingQueue("test", desk.work, retry=60)
-    errands.add("a")
+    queue = CoalescingQueue("test", desk.work, retry=60)
+    queue.add("a")
     await desk.busy.wait()
-    errands.add("a")
-    errands.add("b")
+    queue.add("a")
+    queue.add("b")
     desk.go_on.set()
     await desk.until(["a"], ["a", "b"])
-    await errands.stop()
+    await queue.stop()
 
 
 async def test_thousands_are_done_in_slices():
     desk = Desk()
-    errands = CoalescingQueue("test", desk.work, retry=60)
+    queue = CoalescingQueue("test", desk.work, retry=60)
     names = [str(number) for number in range(2 * SLICE + 1)]
     for name in names:
-        errands.add(name)
+        queue.add(name)
     await desk.until(names[:SLICE], names[SLICE : 2 * SLICE], names[2 * SLICE :])
-    await errands.stop()
+    await queue.stop()
 
 
 async def test_what_failed_is_tried_again_before_what_came_since():
     desk = Desk(faults=1)
-    errands = CoalescingQueue("test", desk.work, retry=0.01)
+    queue = CoalescingQueue("test", desk.work, retry=0.01)
     desk.go_on.clear()
-    errands.add("a")
+    queue.add("a")
     await desk.busy.wait()
-    errands.add("b")
+    queue.add("b")
     desk.go_on.set()
     await desk.until(["a", "b"])
-    await errands.stop()
+    await queue.stop()
 
 
 async def test_stopping_finishes_what_is_under_way_and_begins_nothing():
     desk = Desk()
     desk.go_on.clear()
-    errands = CoalescingQueue("test", desk.work, retry=0)
-    errands.add("a")
+    queue = CoalescingQueue("test", desk.work, retry=0)
+    queue.add("a")
     await desk.busy.wait()
-    errands.add("b")
-    stopping = asyncio.create_task(errands.stop())
+    queue.add("b")
+    stopping = asyncio.create_task(queue.stop())
     await asyncio.sleep(0)
     desk.go_on.set()
     await stopping
-    errands.add("c")
+    queue.add("c")
     assert desk.done == [["a"]]
