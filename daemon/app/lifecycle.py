@@ -145,7 +145,7 @@ async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
             ("sandbox", app.ladder.climb()),
         ]
         background = [tasks.create_task(each, name=name) for name, each in work]
-        await fleet.heart.began.wait()
+        await fleet.heartbeat.began.wait()
         fleet.take_from(loaded.routines.values(), app.engine.may_live_here)
         notifier.send("READY=1", "STATUS=a worker")
         await announce(app)

@@ -84,7 +84,7 @@ class Cluster:
             seen=rooms.boot,
         )
         heal = healing(_OVERDUE // _MICROSECOND)
-        self.heart = Heartbeat(
+        self.heartbeat = Heartbeat(
             rooms.journal,
             rooms.executor,
             me,
@@ -109,7 +109,7 @@ class Cluster:
 
     def work(self) -> Iterator[tuple[str, Any]]:
         """Yield what goes on beside everything else, by name."""
-        yield "heart", self.heart.run()
+        yield "heart", self.heartbeat.run()
         yield "ear", self._ear.run()
 
     def take_from(self, routines: Iterable[Routine], is_here: Callable[[Routine], bool]) -> None:
@@ -170,13 +170,13 @@ class Cluster:
     async def leave(self) -> None:
         """Say that we are gone; where nobody hears it, our silence will."""
         with suppress(DaemonError, TimeoutError):
-            await self.heart.leave()
+            await self.heartbeat.leave()
 
     # --- what is heard
 
     def _missed(self) -> None:
         """Something may have been said while we did not listen."""
-        self.heart.ring()
+        self.heartbeat.ring()
         self._when_paused()
         self._rooms.budget_ledger.ring()
         self._seek()
