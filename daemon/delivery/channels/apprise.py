@@ -182,11 +182,11 @@ class _Ear(logging.Handler):
 @contextmanager
 def _listening() -> Iterator[list[str]]:
     """Collect what apprise warns of while the block runs; none of it goes to our log, as it may name a secret."""
-    logger, ear = logging.getLogger("apprise"), _Ear()
+    logger, listener = logging.getLogger("apprise"), _Ear()
     logger.propagate = False
     logger.setLevel(logging.DEBUG)
-    logger.addHandler(ear)
+    logger.addHandler(listener)
     try:
-        yield ear.said
+        yield listener.said
     finally:
-        logger.removeHandler(ear)
+        logger.removeHandler(listener)
