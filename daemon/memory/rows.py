@@ -146,15 +146,15 @@ def put_run(
     (owner,) = row
     said = _said(connection, {piece.digest for piece in pieces})
     today = [next((id_ for id_, at in said[piece.digest] if at // _DAY == piece.at // _DAY), None) for piece in pieces]
-    connection.executemany(_SEGMENT, [(owner, *piece, heir) for piece, heir in zip(pieces, today, strict=True)])
+    connection.executemany(_SEGMENT, [(owner, *piece, takeover) for piece, takeover in zip(pieces, today, strict=True)])
     if None in today:
         ids = [id_ for (id_,) in connection.execute(_IDS, (owner,))]
-        fresh = {id_ for id_, heir in zip(ids, today, strict=True) if heir is None}
+        fresh = {id_ for id_, takeover in zip(ids, today, strict=True) if takeover is None}
         heirs: dict[int, int] = {}
         for id_, piece in zip(ids, pieces, strict=True):
             if id_ in fresh:
                 heirs.setdefault(piece.digest, id_)
-        _supersede(connection, {id_: heir for digest, heir in heirs.items() for id_, _ in said[digest]})
+        _supersede(connection, {id_: takeover for digest, takeover in heirs.items() for id_, _ in said[digest]})
         texts = [Indexable(id_, each.at, each.who, routine, each.text) for id_, each in zip(ids, pieces, strict=True)]
         index.add_texts(connection, texts, fresh)
     return replaced or not pieces or None in today
@@ -204,7 +204,7 @@ def _supersede(connection: sqlite3.Connection, old: Mapping[int, int]) -> None:
         index.remove_segments(connection, old)
         vectors.drop(connection, old)
         connection.executemany(
-            "UPDATE memory_segment SET superseded = ? WHERE id = ?", [(heir, id_) for id_, heir in old.items()]
+            "UPDATE memory_segment SET superseded = ? WHERE id = ?", [(takeover, id_) for id_, takeover in old.items()]
         )
 
 
@@ -226,10 +226,10 @@ def drop_run(connection: sqlite3.Connection, run: str) -> bool:
     ).fetchall()
     connection.executemany(
         "UPDATE memory_segment SET superseded = ? WHERE superseded = ? AND id != ?",
-        [(heir, id_, heir) for heir, id_ in freed],
+        [(takeover, id_, takeover) for takeover, id_ in freed],
     )
     connection.execute("DELETE FROM memory_run WHERE id = ?", row)  # its segments go with it, `superseded` becomes NULL
-    index.add_segments(connection, [heir for heir, _ in freed])
+    index.add_segments(connection, [takeover for takeover, _ in freed])
     _index_line(connection, run)
     return True
 

@@ -200,18 +200,18 @@ class Host(Around, Protocol):
     async def archive(self, run: Run, routine: Routine, reply: Reply, steps: Sequence[Step]) -> Usage: ...
 
 
-async def live(run_id: str, host: Host, *, heir: bool = False) -> Run | None:
+async def live(run_id: str, host: Host, *, takeover: bool = False) -> Run | None:
     """Live one run to its end, or to where it has to wait; None if it is not there to be taken.
 
-    As its `heir` we may have it whoever lives it: we have taken over the run that it works for.
+    As its `takeover` we may have it whoever lives it: we have taken over the run that it works for.
     """
     begin = asyncio.get_running_loop().time()
-    taking = _taking(run_id, host, heir)
+    taking = _taking(run_id, host, takeover)
     try:
         while isinstance(run := await asyncio.shield(taking), StoreFull):
             log.error("run.not_begun", run=run_id, detail=str(run))
             await asyncio.sleep(host.room_every)
-            taking = _taking(run_id, host, heir)
+            taking = _taking(run_id, host, takeover)
         if run is None:
             return None
         with bound_contextvars(run=run.id, routine=run.routine, slot=run.slot.isoformat()):
@@ -225,7 +225,7 @@ async def live(run_id: str, host: Host, *, heir: bool = False) -> Run | None:
         raise
 
 
-def _taking(run_id: str, host: Host, heir: bool) -> asyncio.Future[Run | StoreFull | None]:
+def _taking(run_id: str, host: Host, takeover: bool) -> asyncio.Future[Run | StoreFull | None]:
     """Make a run ours, whatever becomes of who waits for that; the fault, if the disk does not take it."""
     if run := host.journal.begin(run_id, owner=host.owner):
         begun: asyncio.Future[Run | StoreFull | None] = asyncio.get_running_loop().create_future()
@@ -234,7 +234,7 @@ def _taking(run_id: str, host: Host, heir: bool) -> asyncio.Future[Run | StoreFu
 
     async def take() -> Run | StoreFull | None:
         try:
-            return await host.journal.take(run_id, owner=host.owner, heir=heir)
+            return await host.journal.take(run_id, owner=host.owner, takeover=takeover)
         except StoreFull as full:
             return full
 

@@ -85,7 +85,7 @@ class Delegation:
                 # a while at a time, as its instant is moved when the clock was set
                 rest = (child.not_before - host.now()).total_seconds()
                 await asyncio.sleep(max(0.0, min(rest, LONGEST_REST)))
-            run = await live(child.id, host, heir=True)
+            run = await live(child.id, host, takeover=True)
             child = run or await host.journal.get(child.id)
             if run is None and child.status is Status.QUEUED and child.not_before:
                 await asyncio.sleep(1.0)  # its instant was moved, or the clock of the database is behind ours

@@ -27,7 +27,7 @@ class RunStore(Protocol):
     async def open_slots(self, claims: Sequence[Claim]) -> list[Run | None]:
         """Give each claim its slot and a queued run; None where the slot is taken."""
 
-    async def take(self, run_id: str, *, owner: str, heir: bool = False) -> Run | None:
+    async def take(self, run_id: str, *, owner: str, takeover: bool = False) -> Run | None:
         """Make a queued run ours, under a new fence, or one whose owner is dead."""
 
     def begin(self, run_id: str, *, owner: str) -> Run | None:

@@ -194,10 +194,10 @@ class Runs(Incidents):
 
     # --- living a run
 
-    async def take(self, run_id: str, *, owner: str, heir: bool = False) -> Run | None:
+    async def take(self, run_id: str, *, owner: str, takeover: bool = False) -> Run | None:
         """Make a queued run ours; None if it is not queued (any more) or not to be started yet.
 
-        Where daemons share the store, also one whose owner let the lease run out; as the `heir` of its parent at once.
+        Where daemons share the store, also one whose owner let the lease run out; as the `takeover` of its parent at once.
         `in_turn`, none as well while another run of its routine lives or waits.
         """
         now, shared = stamp(self._clock()), self._db.shared
@@ -207,7 +207,7 @@ class Runs(Incidents):
         def work(connection: sqlite3.Connection) -> tuple[Run, int] | None:
             there = now_in(connection, now)
             values: tuple[str | int, ...] = (owner, there + self._lease, now, run_id, now)
-            expired = AFTER_ALL_TIME if heir else there
+            expired = AFTER_ALL_TIME if takeover else there
             if shared:
                 values += (expired, there) if self._in_turn else (expired,)
             row = connection.execute(query, values).fetchone()

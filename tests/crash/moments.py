@@ -209,7 +209,7 @@ async def overtaken(world: World, settings: Settings, *, stops_at: int, wakes_at
     """
     async with asyncio.timeout(LONGEST):
         paused = Witness(await Database.open(world.file), world, _never, shared=True, stops_at=stops_at)
-        heir = Witness(await Database.open(world.file), world, _never, shared=True, stops_at=wakes_at)
+        takeover = Witness(await Database.open(world.file), world, _never, shared=True, stops_at=wakes_at)
         try:
             one = Process(world, settings, paused)
             life = asyncio.ensure_future(one.work())
@@ -217,18 +217,18 @@ async def overtaken(world: World, settings: Settings, *, stops_at: int, wakes_at
                 return None
             for _ in range(TURNS):
                 await asyncio.sleep(0)
-            other = asyncio.ensure_future(Process(world, settings, heir, seat=1).work())
-            await _either(other, heir.stopped)
+            other = asyncio.ensure_future(Process(world, settings, takeover, seat=1).work())
+            await _either(other, takeover.stopped)
             paused.may_go_on.set()
             await paused.settled()
             await one.executor.idle()
-            heir.may_go_on.set()
+            takeover.may_go_on.set()
             await life
             return await other
         finally:
             paused.may_go_on.set()
-            heir.may_go_on.set()
-            await _put_away(paused, heir)
+            takeover.may_go_on.set()
+            await _put_away(paused, takeover)
 
 
 async def _either(work: asyncio.Future[Any], stopped: asyncio.Event) -> bool:
