@@ -450,9 +450,9 @@ class Ledger:
         """Do so where nothing else is started with a routine: of a hundred others it has nothing to know."""
         self._occupied = {name: tuple(run.id for run in await self._journal.active(name))}
 
-    async def let_pass(self, name: str, slot: datetime, hindrance: SkipReason) -> None:
+    async def let_pass(self, name: str, slot: datetime, skip_reason: SkipReason) -> None:
         """Account for a moment at which a run was not started."""
-        await self._account([(name, skipped(slot, hindrance.reason, rule=hindrance.rule))])
+        await self._account([(name, skipped(slot, skip_reason.reason, rule=skip_reason.rule))])
 
     # --- starting runs
 

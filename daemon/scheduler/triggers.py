@@ -115,8 +115,8 @@ class Triggers:
             if done:
                 continue
             # Not done: this is the hour's first start, or the one before died between these lines.
-            if hindrance := await ledger.hindrance_now(name):
-                await ledger.let_pass(name, slot, hindrance)
+            if skip_reason := await ledger.hindrance_now(name):
+                await ledger.let_pass(name, slot, skip_reason)
             else:
                 await ledger.start([ledger.claim(name, "on_start", slot, event=f"on_start {slot.isoformat()}")])
             await self._journal.remember(key, f"{slot.isoformat()} done")
@@ -135,10 +135,10 @@ class Triggers:
     async def files(self, name: str, versions: Mapping[str, str]) -> datetime | None:
         """Start one run for files that have come to rest; else return when to try again, None if that will be told."""
         now = self._clock.now()
-        if hindrance := await self._ledger.hindrance_now(name):
-            again = await self._opens(name, hindrance.reason, now)
-            waiting = {"routine": name, "files": len(versions), "reason": hindrance.reason.value}
-            log.info("files.waiting", **waiting, rule=hindrance.rule, until=_iso(again))
+        if skip_reason := await self._ledger.hindrance_now(name):
+            again = await self._opens(name, skip_reason.reason, now)
+            waiting = {"routine": name, "files": len(versions), "reason": skip_reason.reason.value}
+            log.info("files.waiting", **waiting, rule=skip_reason.rule, until=_iso(again))
             return again
         event, told = _event_of(versions), {"paths": list(versions)}
         await self._ledger.start([self._ledger.claim(name, "watch", now, event=event, input=told, files=versions)])
@@ -214,9 +214,9 @@ class Triggers:
         if earlier := await self._journal.run_of_event(name, event):
             return earlier
         now = self._clock.now()
-        if hindrance := await ledger.hindrance_now(name):
-            await ledger.let_pass(name, now, hindrance)
-            raise Refused(f"{name} does not run now: {WHY_NOT[hindrance.reason]}; send it again later")
+        if skip_reason := await ledger.hindrance_now(name):
+            await ledger.let_pass(name, now, skip_reason)
+            raise Refused(f"{name} does not run now: {WHY_NOT[skip_reason.reason]}; send it again later")
         runs = await ledger.start([ledger.claim(name, "webhook", now, event=event, input=body)])
         if not runs:
             raise Refused(f"{name} has handled this event before; its run is not kept any more")

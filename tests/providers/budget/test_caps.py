@@ -100,8 +100,8 @@ async def test_a_cap_of_a_day_or_a_month_holds_over_restarts(home: Home, budget:
         with pytest.raises(Refused, match="may spend no more for now") as refused:
             await daemon.run("daily")
         assert rule in str(refused.value)
-        hindrance = await daemon.app.engine._ledger.afford(daemon.app.engine.routines["daily"])
-        assert hindrance is not None and rule in hindrance
+        skip_reason = await daemon.app.engine._ledger.afford(daemon.app.engine.routines["daily"])
+        assert skip_reason is not None and rule in skip_reason
     home.clock.turn(days=40)
     async with home.open() as daemon:
         assert (await daemon.run("daily")).status is Status.SUCCEEDED
