@@ -264,11 +264,11 @@ class ToolCallRunner:
         if verdict.effect is Effect.ASK:
             if plan.started:  # by a policy that allowed it; what a person is asked about has not begun
                 return replace(plan, taint=taint, verdict=verdict, refusal=say("interrupted", self.context.language))
-            ruling = await self.approver.rule(plan.key, call, verdict, taint)
-            verdict, approval, standing, note = ruling.verdict, ruling.approval, ruling.standing, ruling.note
-            asked = ruling.asked
+            decision = await self.approver.rule(plan.key, call, verdict, taint)
+            verdict, approval, standing, note = decision.verdict, decision.approval, decision.standing, decision.note
+            asked = decision.asked
             if verdict.effect is Effect.ASK:
-                return replace(plan, taint=taint, verdict=verdict, waits=True, petition=ruling.petition)
+                return replace(plan, taint=taint, verdict=verdict, waits=True, petition=decision.petition)
         if not verdict.allows:
             return replace(plan, taint=taint, verdict=verdict, refusal=note or self._denied(verdict), asked=asked)
         looks = definition.read_only or self.policy.is_read_only(call.name, call.arguments)
