@@ -422,7 +422,7 @@ class Approval:
     id: str
     run: str
     routine: str
-    petition: ApprovalRequest
+    approval_request: ApprovalRequest
     status: ApprovalStatus
     created: datetime
     expires: datetime

@@ -66,7 +66,7 @@ class ApprovalDecision:
 
     verdict: Verdict
     """Allow or deny; ask as long as nobody has answered."""
-    petition: ApprovalRequest | None = None
+    approval_request: ApprovalRequest | None = None
     """What to ask, where that has not been asked by a twin of this turn."""
     approval: str = ""
     """The id of the approval that is used up by the call's start."""
@@ -133,7 +133,7 @@ class _Plan:
     """What the run had read when this was judged."""
     waits: bool = False
     """Until a person has answered."""
-    petition: ApprovalRequest | None = None
+    approval_request: ApprovalRequest | None = None
     approval: str = ""
     standing: str = ""
     note: str = ""
@@ -195,7 +195,7 @@ class ToolCallRunner:
             once = once or any(not plan.refusal and not plan.repeatable for plan in batch)
         if waiting:
             await commit(False)
-            raise Parked([plan.petition for plan in waiting if plan.petition])
+            raise Parked([plan.approval_request for plan in waiting if plan.approval_request])
         return once
 
     async def _run_all(
@@ -268,7 +268,9 @@ class ToolCallRunner:
             verdict, approval, standing, note = decision.verdict, decision.approval, decision.standing, decision.note
             asked = decision.asked
             if verdict.effect is Effect.ASK:
-                return replace(plan, taint=taint, verdict=verdict, waits=True, petition=decision.petition)
+                return replace(
+                    plan, taint=taint, verdict=verdict, waits=True, approval_request=decision.approval_request
+                )
         if not verdict.allows:
             return replace(plan, taint=taint, verdict=verdict, refusal=note or self._denied(verdict), asked=asked)
         looks = definition.read_only or self.policy.is_read_only(call.name, call.arguments)

@@ -127,7 +127,7 @@ async def list_approvals(
     merged: dict[tuple[str, ...], list[Approval]] = {}
     for each in shown:
         alone = "" if each.status is ApprovalStatus.PENDING else each.id
-        merged.setdefault((each.routine, each.petition.digest, alone), []).append(each)
+        merged.setdefault((each.routine, each.approval_request.digest, alone), []).append(each)
     items = [_approval_view(group[-1], len(group)) for group in merged.values()]
     return Page(items=items, next=shown[-1].id if len(found) > limit else None)
 
@@ -135,8 +135,8 @@ async def list_approvals(
 async def show_approval(api: ApiContext, *, id: str) -> ApprovalDetail:  # noqa: A002  the name in the path
     """Show one question in full; the beginning or the end of its id (4 characters) is enough."""
     asked = await api.journal.approval(id)
-    petition = asked.petition
-    return ApprovalDetail(**_approval_view(asked, 1), request=petition.request, digest=petition.digest)
+    approval_request = asked.approval_request
+    return ApprovalDetail(**_approval_view(asked, 1), request=approval_request.request, digest=approval_request.digest)
 
 
 async def propose(api: ApiContext, *, id: str) -> ProposalView:  # noqa: A002
@@ -213,16 +213,16 @@ def _approver(api: ApiContext) -> Approvals:
 def _approval_view(asked: Approval, calls: int) -> ApprovalView:
     from daemon.runs.approvals.request import in_words
 
-    petition = asked.petition
+    approval_request = asked.approval_request
     return ApprovalView(
         id=asked.id,
         run=asked.run,
         routine=asked.routine,
-        tool=petition.tool,
-        what=in_words(petition.request),
-        rule=petition.rule,
-        reason=petition.reason,
-        taint=petition.taint.value,
+        tool=approval_request.tool,
+        what=in_words(approval_request.request),
+        rule=approval_request.rule,
+        reason=approval_request.reason,
+        taint=approval_request.taint.value,
         status=asked.status.value,
         created=iso(asked.created),
         expires=iso(asked.expires),

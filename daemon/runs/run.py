@@ -476,7 +476,7 @@ async def _put_off(run: Run, routine: Routine, host: Host, record: StepRecorder,
 async def _parked(run: Run, routine: Routine, host: Host, record: StepRecorder, asked: Parked) -> Run:
     """Leave the run to wait for a person, who is told so: its time stands still, and nothing of it stays in memory."""
     run = replace(run, active=record.active, taint=Transcript(record.steps, run.taint).taint)
-    tools = ", ".join(dict.fromkeys(petition.tool for petition in asked.petitions))
+    tools = ", ".join(dict.fromkeys(approval_request.tool for approval_request in asked.petitions))
     detail = f"waits for a person to allow {tools}: agentctl approvals"
     notice = host.waiting_notice(run, routine, asked.petitions, host.now() + PATIENCE)
     parked = await host.journal.park(run, asked.petitions, patience=PATIENCE, detail=detail, notice=notice)

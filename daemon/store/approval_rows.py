@@ -94,17 +94,22 @@ def settle(
 
 
 def _note(connection: sqlite3.Connection, kind: str, asked: Approval, now: int, by: str) -> None:
-    petition = asked.petition
+    approval_request = asked.approval_request
     audit.note(
         connection,
         kind,
         now,
         run=asked.run,
         routine=asked.routine,
-        call_id=petition.call_id,
-        tool=petition.tool,
+        call_id=approval_request.call_id,
+        tool=approval_request.tool,
         actor=by,
-        body={"approval": asked.id, "request": petition.digest, "rule": petition.rule, "taint": petition.taint},
+        body={
+            "approval": asked.id,
+            "request": approval_request.digest,
+            "rule": approval_request.rule,
+            "taint": approval_request.taint,
+        },
     )
 
 
@@ -138,7 +143,7 @@ def _approval_of(row: Row) -> Approval:
         id=id_,
         run=run,
         routine=routine,
-        petition=ApprovalRequest(
+        approval_request=ApprovalRequest(
             call_id=call_id,
             tool=tool,
             request=decode(request),

@@ -43,7 +43,8 @@ class Approvals(Runs):
 
         def work(connection: sqlite3.Connection) -> Run:
             states = [
-                ask(connection, run, petition, now, patience, id_) for petition, id_ in zip(petitions, ids, strict=True)
+                ask(connection, run, approval_request, now, patience, id_)
+                for approval_request, id_ in zip(petitions, ids, strict=True)
             ]
             answered = "answered" in states
             parked = run.to(
@@ -74,7 +75,7 @@ class Approvals(Runs):
                 state = ApprovalStatus.EXPIRED if asked.status is ApprovalStatus.PENDING else asked.status
                 raise Refused(f"approval {asked.id} is {state.value}: it cannot be answered any more")
             where = "status = 'pending' AND expires > ? AND routine = ? AND digest = ?"
-            return settle(connection, where, (now, asked.routine, asked.petition.digest), status, now, by)
+            return settle(connection, where, (now, asked.routine, asked.approval_request.digest), status, now, by)
 
         return await self._db.write(work, durable=True)
 

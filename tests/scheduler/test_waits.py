@@ -77,8 +77,8 @@ class Machine:
             wait = self.first_waits.pop(run.routine)
             if wait is not None:
                 return await self.journal.suspend(run, not_before=datetime.now(UTC) + wait, detail="busy")
-            petition = ApprovalRequest(call_id="1", tool="shell", request={}, digest=run_id, rule="rule")
-            return await self.journal.park(run, [petition], patience=DAY, detail="waits")
+            approval_request = ApprovalRequest(call_id="1", tool="shell", request={}, digest=run_id, rule="rule")
+            return await self.journal.park(run, [approval_request], patience=DAY, detail="waits")
         ended = run.to(Status.SUCCEEDED, ended=datetime.now(UTC), report="said")
         ended = await self.journal.end(ended, [("hook", {})])
         self.finished.add(run_id)

@@ -155,9 +155,9 @@ async def test_an_unsent_question_is_withdrawn_with_its_run_whichever_version_wr
     ledger: Ledger, clock: Clock, older: bool
 ) -> None:
     run = await ledger.running()
-    petition = ApprovalRequest(call_id="1.0", tool="shell", request={}, digest="d", rule="rule 1")
+    approval_request = ApprovalRequest(call_id="1.0", tool="shell", request={}, digest="d", rule="rule 1")
     notice = WaitingNotice(title="t", head="h", questions=((new_id(), "q"),), targets=("mail", "phone"))
-    await ledger.journal.park(run, [petition], patience=HOUR, detail="waits", notice=notice)
+    await ledger.journal.park(run, [approval_request], patience=HOUR, detail="waits", notice=notice)
     if older:  # it had no such column
         await ledger.db.write(lambda connection: connection.execute("UPDATE outbox SET kind = NULL"))
     assert {each.kind for each in await ledger.journal.deliveries()} == {"question"}

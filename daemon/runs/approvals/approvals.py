@@ -76,12 +76,12 @@ class Approvals:
                 " anew; what is asked then is in: agentctl approvals"
             )
         answered, runs = await self._journal.answer(asked.id, ApprovalStatus.APPROVED, by=by)
-        log.info("approval.given", approval=asked.id, routine=asked.routine, tool=asked.petition.tool, by=by)
+        log.info("approval.given", approval=asked.id, routine=asked.routine, tool=asked.approval_request.tool, by=by)
         await self._go_on(runs)
         if remember is not None:
             entry = self.remembered.add(asked, by=by, at=self._clock.now())
             await self._share(lambda entries: (*(each for each in entries if each.id != entry.id), entry))
-            body = {"approval": asked.id, "request": asked.petition.digest}
+            body = {"approval": asked.id, "request": asked.approval_request.digest}
             await self._journal.write_audit("remembered", actor=by, routine=asked.routine, body=body)
         return next(each for each in answered if each.id == asked.id)
 
@@ -89,7 +89,7 @@ class Approvals:
         """Refuse a call; its run goes on without it. NotFound, Refused."""
         asked = await self._journal.approval(id_)
         answered, runs = await self._journal.answer(asked.id, ApprovalStatus.REJECTED, by=by)
-        log.info("approval.refused", approval=asked.id, routine=asked.routine, tool=asked.petition.tool, by=by)
+        log.info("approval.refused", approval=asked.id, routine=asked.routine, tool=asked.approval_request.tool, by=by)
         await self._go_on(runs)
         return next(each for each in answered if each.id == asked.id)
 
@@ -115,9 +115,9 @@ class Approvals:
 
     async def _changed(self, asked: Approval) -> str:
         """Say what about a call is no longer as it was asked; empty if nothing is."""
-        before = asked.petition.request
-        now = await self.calls.describe(asked.petition.tool, before["arguments"], routine=asked.routine)
-        if digest(now) == asked.petition.digest:
+        before = asked.approval_request.request
+        now = await self.calls.describe(asked.approval_request.tool, before["arguments"], routine=asked.routine)
+        if digest(now) == asked.approval_request.digest:
             return ""
         return changed_between(before, now) or "a part of its words has been forgotten"
 

@@ -67,7 +67,9 @@ class RunApprover:
         if self._answers is None:
             # only a run that waits is answered, so these are all there can be as long as it lives
             self._answers = await self._journal.approvals(run=self._run.id, limit=1000)
-        own = next((each for each in self._answers if self._fits(each, asked) and each.petition.call_id == key), None)
+        own = next(
+            (each for each in self._answers if self._fits(each, asked) and each.approval_request.call_id == key), None
+        )
         return (
             self._answered(own, verdict)
             or self._of_a_twin(asked, verdict)
@@ -80,7 +82,7 @@ class RunApprover:
         return table is not None and any(fnmatchcase(tool, each) for each in table.tainted_tools)
 
     def _fits(self, answer: Approval, asked: ApprovalRequest) -> bool:
-        return answer.petition.digest == asked.digest
+        return answer.approval_request.digest == asked.digest
 
     def _answered(self, own: Approval | None, verdict: Verdict) -> ApprovalDecision | None:
         """Rule by the answer that this very call was given."""
@@ -103,7 +105,7 @@ class RunApprover:
         if self._asking.get((turn, asked.digest), asked.call_id) != asked.call_id:
             return ApprovalDecision(verdict=verdict)
         for each in self._answers or ():
-            twin = each.petition
+            twin = each.approval_request
             if not (self._fits(each, asked) and _turn(twin.call_id) == turn and twin.call_id != asked.call_id):
                 continue
             if each.status in (ApprovalStatus.APPROVED, ApprovalStatus.USED):
@@ -135,7 +137,7 @@ class RunApprover:
     def _ask(self, asked: ApprovalRequest, verdict: Verdict) -> ApprovalDecision:
         if turn := _turn(asked.call_id):
             self._asking[turn, asked.digest] = asked.call_id
-        return ApprovalDecision(verdict=verdict, petition=asked)
+        return ApprovalDecision(verdict=verdict, approval_request=asked)
 
 
 def _turn(call_id: str) -> str:

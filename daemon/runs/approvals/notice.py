@@ -30,12 +30,12 @@ def waiting_notice(
     """Word the notice that a run waits for a person; `until`, in the reader's zone, it does so."""
     host = os.uname().nodename
     questions = []
-    for place, petition in enumerate(petitions):
+    for place, approval_request in enumerate(petitions):
         id_ = new_id()
         if place < MOST_QUESTIONS:
-            questions.append((id_, _question(petition, id_, until, redact)))
+            questions.append((id_, _question(approval_request, id_, until, redact)))
         else:
-            questions.append((id_, f"Likewise asked: {id_}, {petition.tool}."))
+            questions.append((id_, f"Likewise asked: {id_}, {approval_request.tool}."))
     head = f"The run {run.id} of {run.routine} on {host} waits: it wants to make a call that a person has to allow."
     return WaitingNotice(
         title=f"{run.routine} on {host} waits for your approval",
@@ -45,19 +45,21 @@ def waiting_notice(
     )
 
 
-def _question(petition: ApprovalRequest, id_: str, until: datetime, redact: Callable[[str], str]) -> str:
-    make_harmless = neutral if petition.taint else printable
+def _question(approval_request: ApprovalRequest, id_: str, until: datetime, redact: Callable[[str], str]) -> str:
+    make_harmless = neutral if approval_request.taint else printable
 
     def clean(text: str) -> str:
         return make_harmless(redact(text))  # in this order: a secret with a link's signs in it would no longer be one
 
-    call = clean(in_words(petition.request, longest=sys.maxsize))  # cut last: half a secret is not known for one
+    call = clean(
+        in_words(approval_request.request, longest=sys.maxsize)
+    )  # cut last: half a secret is not known for one
     call = call if len(call) <= LONGEST else f"{call[:LONGEST]}… (agentctl approvals shows the rest)"
-    block = "\n".join(f"    {line}" for line in f"{petition.tool}: {call}".splitlines())
-    reason = f", {petition.reason}" if petition.reason else ""
-    strangers = " The run has read what strangers may have written." if petition.taint else ""
+    block = "\n".join(f"    {line}" for line in f"{approval_request.tool}: {call}".splitlines())
+    reason = f", {approval_request.reason}" if approval_request.reason else ""
+    strangers = " The run has read what strangers may have written." if approval_request.taint else ""
     return (
-        f"{block}\n\nIt is asked about because of {clean(f'{petition.rule}{reason}')}.{strangers} Without an answer by"
+        f"{block}\n\nIt is asked about because of {clean(f'{approval_request.rule}{reason}')}.{strangers} Without an answer by"
         f" {until:%Y-%m-%d %H:%M %Z} it is refused, and the run goes on without it.\n\n"
         f"    agentctl approve {id_}\n    agentctl reject {id_}"
     )

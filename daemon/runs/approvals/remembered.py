@@ -171,11 +171,11 @@ def _text(entries: Sequence[Entry]) -> str:
 
 
 def _entry(asked: Approval, *, by: str, at: datetime) -> Entry:
-    request = asked.petition.request
+    request = asked.approval_request.request
     return Entry(
         id=asked.id,
         routine=asked.routine,
-        tool=asked.petition.tool,
+        tool=asked.approval_request.tool,
         what=in_words(request),
         call=json.dumps(_essence(request), sort_keys=True, ensure_ascii=False),
         by=by,
@@ -202,12 +202,12 @@ def _same(command: Json) -> Json:
 
 def _unfit(asked: Approval) -> str:
     """Say why a call may not be allowed for good; empty if it may."""
-    petition = asked.petition
-    if petition.taint:
+    approval_request = asked.approval_request
+    if approval_request.taint:
         return "the run had read what strangers wrote, who may have chosen these very words"
-    if petition.tool in _NEVER:
-        return f"a call of {petition.tool} is a program of its own"
-    for _, commands in petition.request.get("line", ()):
+    if approval_request.tool in _NEVER:
+        return f"a call of {approval_request.tool} is a program of its own"
+    for _, commands in approval_request.request.get("line", ()):
         for command in commands:
             name = str(command["argv"][0]).rpartition("/")[2]
             if command["program"] is None:

@@ -144,13 +144,13 @@ class TapeDesk:
         )
         if step is None or not same or not step.body.get("verdict"):
             if not self._trying:
-                return ApprovalDecision(verdict=verdict, petition=self._petition(key, call, verdict))
+                return ApprovalDecision(verdict=verdict, approval_request=self._petition(key, call, verdict))
             return self._as_if(key, verdict)
         if not asked_by(step.body):
             return self._as_if(key, verdict)
         if key not in self._answered and self._waited(key):
             self._waiting.add(key)
-            return ApprovalDecision(verdict=verdict, petition=self._petition(key, call, verdict))
+            return ApprovalDecision(verdict=verdict, approval_request=self._petition(key, call, verdict))
         then, asked = verdict_of(step.body), str(step.body.get("asked", ""))
         if then.allows:
             approval = str(step.body.get("approval", ""))

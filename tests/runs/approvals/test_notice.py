@@ -71,9 +71,11 @@ async def test_a_routine_may_leave_it_to_the_incident(house, journal):
     assert len(await journal.incidents()) == 1
 
 
-def word(petition: ApprovalRequest, run: Run) -> str:
+def word(approval_request: ApprovalRequest, run: Run) -> str:
     until = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
-    notice = waiting_notice(run, [petition], ["mail"], until=until, redact=lambda text: text.replace("s3cr3t", "[…]"))
+    notice = waiting_notice(
+        run, [approval_request], ["mail"], until=until, redact=lambda text: text.replace("s3cr3t", "[…]")
+    )
     ((_, text),) = notice.questions
     return text
 
@@ -86,8 +88,8 @@ async def test_a_secret_in_a_call_is_redacted_though_it_is_cut_or_has_the_signs_
     secrets.add("mE4.abcdef.ghijkl-secret")
     until = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
     for taint in (Taint.NONE, Taint.TAINTED):
-        petition = replace(asked.petition, taint=taint, reason="mE4.abcdef.ghijkl-secret")
-        notice = waiting_notice(run, [petition], ["mail"], until=until, redact=secrets.redact)
+        approval_request = replace(asked.approval_request, taint=taint, reason="mE4.abcdef.ghijkl-secret")
+        notice = waiting_notice(run, [approval_request], ["mail"], until=until, redact=secrets.redact)
         ((_, text),) = notice.questions
         assert "sk-proj" not in text and "abcdef" not in text
 
@@ -95,10 +97,10 @@ async def test_a_secret_in_a_call_is_redacted_though_it_is_cut_or_has_the_signs_
 async def test_the_words_of_a_call_are_bounded_redacted_and_for_strangers_made_harmless(house):
     here = house(turn(write("a.md", "s3cr3t")), "Done.")
     run, asked = await here.waits()
-    assert "'[…]'" in word(asked.petition, run) and "2026-11-21 08:30 UTC" in word(asked.petition, run)
+    assert "'[…]'" in word(asked.approval_request, run) and "2026-11-21 08:30 UTC" in word(asked.approval_request, run)
     address = "https://evil.example.org/x"
-    request = {**asked.petition.request, "arguments": {"content": f"{address} {'y' * 5_000}\x1b[31m\u202e"}}
-    plain = replace(asked.petition, request=request)
+    request = {**asked.approval_request.request, "arguments": {"content": f"{address} {'y' * 5_000}\x1b[31m\u202e"}}
+    plain = replace(asked.approval_request, request=request)
     assert address in word(plain, run)
     assert len(word(plain, run)) < LONGEST + 1_000
     assert "\x1b" not in word(plain, run) and "\u202e" not in word(plain, run)

@@ -22,7 +22,7 @@ async def test_who_has_read_strangers_is_asked_before_anything_is_sent_or_change
     here = house(turn(("look", {"at": "a page"})), turn(("send", {"text": "hello"})), "Done.")
     run, asked = await here.waits()
     assert here.sent == []
-    assert (asked.petition.rule, asked.petition.taint) == ("taint", Taint.TAINTED)
+    assert (asked.approval_request.rule, asked.approval_request.taint) == ("taint", Taint.TAINTED)
     assert run.taint is Taint.TAINTED
     await here.approvals.approve(asked.id, by="uid 1000")
     assert (await here.live(run)).report == "Done."
@@ -171,7 +171,7 @@ async def test_what_a_person_wants_forgotten_goes_from_what_was_asked_and_withhe
             journal_rows.rewrite(connection, text, lambda body: body.replace(b"4711-walrus", b"[forgotten]"))
 
     await journal._db.write(overwrite)
-    assert (await journal.approval(asked.id)).petition.request["arguments"] == {"text": "[forgotten]"}
+    assert (await journal.approval(asked.id)).approval_request.request["arguments"] == {"text": "[forgotten]"}
     (kept,) = await journal.quarantined()
     assert "walrus" not in kept.text
     assert (await journal.prove_audit()).broken is None

@@ -15,8 +15,8 @@ from tests.runs.approvals.conftest import POLICY, turn, write
 async def test_the_allowed_calls_of_the_turn_finish_and_then_the_run_waits(house):
     here = house(turn(("look", {"at": "a"}), write(), ("look", {"at": "b"})), "Done.")
     run, asked = await here.waits()
-    assert asked.petition.tool == "file_write"
-    assert asked.petition.reason == "the owner wants to see it first"
+    assert asked.approval_request.tool == "file_write"
+    assert asked.approval_request.reason == "the owner wants to see it first"
     steps = await here.journal.steps(run.id)
     assert [step.call_id for step in steps if step.kind is StepKind.RESULT] == ["1.0", "1.2"]
     assert not (here.workspace / "out.md").exists()
@@ -106,7 +106,9 @@ async def test_an_answer_that_comes_while_the_run_is_lived_is_not_lost(house):
     taken = await here.journal.take(run.id, owner="test")
     await here.approvals.approve(second.id, by="uid 1000")  # the run is running: nothing to queue
     assert (await here.journal.get(run.id)).status is Status.RUNNING
-    parked = await here.journal.park(taken, [first.petition, second.petition], patience=PATIENCE, detail="")
+    parked = await here.journal.park(
+        taken, [first.approval_request, second.approval_request], patience=PATIENCE, detail=""
+    )
     assert parked.status is Status.QUEUED
     assert (await here.live(run)).report == "Done."
     assert (here.workspace / "a.md").exists()
@@ -203,7 +205,7 @@ async def test_the_request_names_argv_programs_files_folder_and_policy(house):
     here = house(turn(("shell", {"command": "echo hi | tee -a notes.md"})), "Done.")
     (here.workspace / "notes.md").write_text("as it was\n")
     _, asked = await here.waits()
-    request = asked.petition.request
+    request = asked.approval_request.request
     assert request["folder"] == str(here.workspace)
     assert request["policy"] == here.policy.hash
     ((_, (echo, tee)),) = request["line"]
