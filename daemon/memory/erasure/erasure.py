@@ -115,29 +115,29 @@ class Forgetting:
         self._when_forgotten = when_forgotten
         self._out_of_reach = tuple(out_of_reach)
 
-    async def look(self, wish: ErasureRequest) -> ErasurePlan:
+    async def look(self, request: ErasureRequest) -> ErasurePlan:
         """Find what would go; NotFound for a run that does not exist, Refused for a wish without a limit."""
-        if wish == ErasureRequest():
+        if request == ErasureRequest():
             raise Refused("say what to forget: a key, a query, a run, a routine or a time before which")
-        if wish.run is not None:
-            wish = replace(wish, run=await self._shelf.read(partial(_whole_id, part=wish.run)))
-        found = await self._runs(wish) if wish.runs_too else {}
+        if request.run is not None:
+            request = replace(request, run=await self._shelf.read(partial(_whole_id, part=request.run)))
+        found = await self._runs(request) if request.runs_too else {}
         runs = tuple(run for run, ended in found.items() if ended)
         items = await self._shelf.read(
             partial(
                 memory_rows.items,
-                key=wish.key,
-                query=wish.query,
-                before=wish.before,
-                runs=runs if wish.run or wish.routine else None,
+                key=request.key,
+                query=request.query,
+                before=request.before,
+                runs=runs if request.run or request.routine else None,
                 lines_of=runs,
             )
         )
-        doomed = ErasurePlan(
+        plan = ErasurePlan(
             items=tuple(items), runs=runs, routines=await self._shelf.read(partial(_routines, runs=runs))
         )
-        quotes = await self._quotes(doomed)
-        told = await self._quotes(doomed, journal_rows.under_way)
+        quotes = await self._quotes(plan)
+        told = await self._quotes(plan, journal_rows.under_way)
         alive = tuple(run for run, ended in found.items() if not ended)
         waiting = [f"run {run} is under way: cancel it first" for run in alive]
         waiting += [
@@ -145,48 +145,48 @@ class Forgetting:
         ]
         gone = await self._shelf.read(partial(_delivered, runs=runs))
         return replace(
-            doomed,
+            plan,
             quotes={run: len(places) for run, places in quotes.items()},
             alive=alive,
-            reach=(*waiting, *gone, *await self._unsought(doomed), *self._out_of_reach),
+            reach=(*waiting, *gone, *await self._unsought(plan), *self._out_of_reach),
         )
 
-    async def _unsought(self, doomed: ErasurePlan) -> list[str]:
+    async def _unsought(self, plan: ErasurePlan) -> list[str]:
         """Say which quotes are not looked for."""
         said = []
-        if len(_forms(doomed, await self._said(doomed))) > MOST_QUOTES:
+        if len(_forms(plan, await self._said(plan))) > MOST_QUOTES:
             said.append("quotes of it in other runs: it is too much to look for; forget these by --query")
-        if short := [item.key for item in doomed.items if len(item.text) < SHORTEST_QUOTE]:
+        if short := [item.key for item in plan.items if len(item.text) < SHORTEST_QUOTE]:
             said.append(f"quotes of {', '.join(short)} in other runs: the text is too short to look for")
         return said
 
-    async def forget(self, wish: ErasureRequest, token: str) -> ErasurePlan:
+    async def forget(self, request: ErasureRequest, token: str) -> ErasurePlan:
         """Do it, if it is still what was shown; Refused otherwise."""
-        doomed = await self.look(wish)
-        if doomed.token != token:
+        plan = await self.look(request)
+        if plan.token != token:
             raise Refused("what would go has changed since it was shown; look at it again")
-        if doomed.nothing:
-            return doomed
+        if plan.nothing:
+            return plan
         self._when_forgotten()  # nobody is told of it while it goes
         try:
-            await self._rewrite(doomed)
+            await self._rewrite(plan)
         finally:
             self._when_forgotten()
         await self._wipe()
-        log.info("memory.forgotten", items=len(doomed.items), runs=len(doomed.runs), quoting=len(doomed.quotes))
+        log.info("memory.forgotten", items=len(plan.items), runs=len(plan.runs), quoting=len(plan.quotes))
         self._memory.ring()
-        return doomed
+        return plan
 
-    async def _rewrite(self, doomed: ErasurePlan) -> None:
+    async def _rewrite(self, plan: ErasurePlan) -> None:
         now, write = self._clock(), self._shelf.write
-        quotes = await self._quotes(doomed)
-        change = _changer(_forms(doomed, await self._said(doomed)) if quotes else {})
+        quotes = await self._quotes(plan)
+        change = _changer(_forms(plan, await self._said(plan)) if quotes else {})
         for run, places in quotes.items():
             await write(partial(_overwrite, run=run, places=places, change=change))
-        await self._overwrite_in_memory(doomed)
-        for run in doomed.runs:
+        await self._overwrite_in_memory(plan)
+        for run in plan.runs:
             await write(partial(_bury, run=run, now=now))
-        await write(partial(memory_rows.drop_items, items=doomed.items, now=now), durable=True)
+        await write(partial(memory_rows.drop_items, items=plan.items, now=now), durable=True)
         await write(journal_rows.free_definitions)
         await write(journal_rows.free_texts)
 
@@ -203,10 +203,10 @@ class Forgetting:
             msg = f"it is deleted, but the file could not be written anew and may still hold traces of it: {error}"
             raise DaemonError(msg) from error
 
-    async def _overwrite_in_memory(self, doomed: ErasurePlan) -> None:
+    async def _overwrite_in_memory(self, plan: ErasurePlan) -> None:
         """Overwrite quotes of the items that go in archived runs and in other items."""
-        needles = _needles(doomed)
-        keys, ids = {item.key for item in doomed.items}, {item.id for item in doomed.items}
+        needles = _needles(plan)
+        keys, ids = {item.key for item in plan.items}, {item.id for item in plan.items}
         below: int | None = None
         while needles:
             runs, below = await self._shelf.read(partial(memory_rows.runs_quoting, needles=needles, below=below))
@@ -220,40 +220,40 @@ class Forgetting:
 
     # --- finding
 
-    async def _runs(self, wish: ErasureRequest) -> dict[str, bool]:
+    async def _runs(self, request: ErasureRequest) -> dict[str, bool]:
         """Return the runs that fit, and whether each has ended."""
-        limits = {"run": wish.run, "routine": wish.routine, "before": wish.before}
+        limits = {"run": request.run, "routine": request.routine, "before": request.before}
         found = await self._shelf.read(lambda connection: journal_rows.runs_where(connection, **limits))  # type: ignore[arg-type]
         archived = await self._shelf.read(lambda connection: memory_rows.runs(connection, **limits))  # type: ignore[arg-type]
         for run in archived:
             found.setdefault(run, True)
-        if wish.query is None:
+        if request.query is None:
             return found
-        speaking = set(await self._shelf.read(partial(memory_rows.runs_that_say, query=wish.query)))
-        says = memory_rows.holds_all_words(wish.query)
+        speaking = set(await self._shelf.read(partial(memory_rows.runs_that_say, query=request.query)))
+        says = memory_rows.holds_all_words(request.query)
         for some in _chunks([run for run in found if run not in speaking]):
             texts = await self._shelf.read(lambda connection, r=some: list(journal_rows.written(connection, r)))  # type: ignore[misc]
             speaking.update(text.run for text in texts if says(text.body.decode("utf-8", "replace")))
         return {run: ended for run, ended in found.items() if run in speaking}
 
-    async def _said(self, doomed: ErasurePlan) -> Said:
+    async def _said(self, plan: ErasurePlan) -> Said:
         """Return what the runs that go said, as later prompts may quote it."""
-        if not doomed.runs:
+        if not plan.runs:
             return Said()
-        return await self._shelf.read(partial(_said_by, runs=doomed.runs))
+        return await self._shelf.read(partial(_said_by, runs=plan.runs))
 
     async def _quotes(
         self,
-        doomed: ErasurePlan,
+        plan: ErasurePlan,
         candidates_since: Callable[[sqlite3.Connection, int], list[str]] = journal_rows.ended_since,
     ) -> dict[str, list[tuple[int, str]]]:
         """Return where other runs quote what goes: seq and kind of their steps, by run."""
-        everywhere = _forms(doomed)
-        recalled = _forms(doomed, await self._said(doomed))
+        everywhere = _forms(plan)
+        recalled = _forms(plan, await self._said(plan))
         if not recalled or len(recalled) > MOST_QUOTES:
             return {}
-        since = await self._shelf.read(partial(_first_said, doomed=doomed))
-        going = set(doomed.runs)
+        since = await self._shelf.read(partial(_first_said, plan=plan))
+        going = set(plan.runs)
         candidates = await self._shelf.read(lambda connection: candidates_since(connection, since))
         found: dict[str, list[tuple[int, str]]] = {}
         for some in _chunks([run for run in candidates if run not in going]):
@@ -270,19 +270,19 @@ def _quotes_by_nature(text: journal_rows.Written) -> bool:
     return text.kind == StepKind.PROMPT or (text.kind == StepKind.RESULT and b'"tool":"memory_' in text.body)
 
 
-def _needles(doomed: ErasurePlan, said: Said = Said()) -> list[str]:  # noqa: B008  it holds nothing
+def _needles(plan: ErasurePlan, said: Said = Said()) -> list[str]:  # noqa: B008  it holds nothing
     """Return the texts to look for, the longest first: whole ones, and their lines and sentences."""
-    wholes = [item.text for item in doomed.items if len(item.text) >= SHORTEST_QUOTE]
+    wholes = [item.text for item in plan.items if len(item.text) >= SHORTEST_QUOTE]
     texts = (*wholes, *said.texts)
     parts = [part for text in texts for part in memory_rows.parts(text, _PART) if len(part) >= SHORTEST_PART]
     lines = [line for line in said.lines if len(line) >= SHORTEST_QUOTE]
     return sorted({*wholes, *parts, *lines}, key=lambda needle: (-len(needle), needle))
 
 
-def _forms(doomed: ErasurePlan, said: Said = Said()) -> dict[bytes, bytes]:  # noqa: B008  it holds nothing
+def _forms(plan: ErasurePlan, said: Said = Said()) -> dict[bytes, bytes]:  # noqa: B008  it holds nothing
     """Return the texts as they stand in a row, in JSON, and in JSON within JSON, each with what is put in its place."""
     found: dict[bytes, bytes] = {}
-    for needle in _needles(doomed, said):
+    for needle in _needles(plan, said):
         plain = json.dumps(needle, ensure_ascii=False)[1:-1]
         for form in (needle, plain, json.dumps(needle)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1]):
             found[form.encode("utf-8", "replace")] = _MARK.encode()
@@ -376,10 +376,10 @@ def _short(connection: sqlite3.Connection, runs: Collection[str]) -> list[tuple[
     return sorted((who, text) for who, text in ours - others if text)
 
 
-def _first_said(connection: sqlite3.Connection, doomed: ErasurePlan) -> int:
+def _first_said(connection: sqlite3.Connection, plan: ErasurePlan) -> int:
     """Return when the oldest of what goes came into being: no run that ended before can quote it."""
-    begins = [item.created for item in doomed.items]
-    for some in _chunks(doomed.runs):
+    begins = [item.created for item in plan.items]
+    for some in _chunks(plan.runs):
         marks = ", ".join("?" * len(some))
         (oldest,) = connection.execute(f"SELECT min(created) FROM run WHERE id IN ({marks})", some).fetchone()  # noqa: S608
         begins += [oldest] if oldest is not None else [0]
