@@ -434,7 +434,7 @@ class App:
         self_info.register(registry, self.describe, self.describe_routine)
         subagent.register(registry, lambda: self.delegation)
         skill.register(registry, self.shelf)
-        routine.register(registry, lambda: self.offspring)
+        routine.register(registry, lambda: self.agent_routines)
         settings.register(registry, lambda: self.overlay)
         search = self.config.search
         if search.kind:
@@ -471,7 +471,7 @@ class App:
         return Delegation(self.host)
 
     @cached_property
-    def offspring(self) -> AgentRoutines:
+    def agent_routines(self) -> AgentRoutines:
         """Who makes and steers routines for agents."""
         from daemon.scheduler.agent_routines import AgentRoutines
 
@@ -704,8 +704,8 @@ class App:
             process=self._process,
             reload=self.reload,
             rename=self._rename,
-            adopt=lambda name: self.offspring.adopt(name),
-            remove=lambda name: self.offspring.removed(name),
+            adopt=lambda name: self.agent_routines.adopt(name),
+            remove=lambda name: self.agent_routines.removed(name),
             check=self._check,
             words=self.engine.words,
             elsewhere=self.engine.elsewhere,
