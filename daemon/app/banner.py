@@ -49,7 +49,7 @@ def banner(app: App) -> str:
 
 def _of_root(app: App) -> list[str]:
     """Say who tools run as when the daemon is root, and what keeps them from their work."""
-    user, workspace = app.ladder.user, app.config.workspace_path(app.place.state)
+    user, workspace = app.sandbox_detection.user, app.config.workspace_path(app.place.state)
     if user is None:
         return []
     lines = [f"  root      this daemon is root's: programs of tools run as user {user.uid}, who owns the workspace"]

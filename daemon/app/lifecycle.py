@@ -142,7 +142,7 @@ async def work(app: App, announce: Callable[[App], Awaitable[None]]) -> None:
             ("rest of the house", _complete(app)),
             ("meanings", _know_meanings(app)),
             ("watchdog", notifier.feed_watchdog()),
-            ("sandbox", app.ladder.climb()),
+            ("sandbox", app.sandbox_detection.climb()),
         ]
         background = [tasks.create_task(each, name=name) for name, each in work]
         await fleet.heartbeat.began.wait()
@@ -216,7 +216,7 @@ def _chores(app: App) -> Iterator[Chore]:
             app.memory, workspace, app.journal, clock=app.clock.now, directory_watcher=app.directory_watcher
         )
         yield "memory mirror", mirror.run
-    yield "sandbox", app.ladder.climb
+    yield "sandbox", app.sandbox_detection.climb
     yield "doctor", partial(_examine, app)
 
 

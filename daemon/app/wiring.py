@@ -313,14 +313,14 @@ class App:
             await self.shortage.close()
         await self.outages.close()
         await self.servers.close()
-        await self.ladder.close()
+        await self.sandbox_detection.close()
         self.events.close()
         await self.memory.close()
         for providers in (self.providers, *self._retired):
             await providers.close()
 
     @cached_property
-    def ladder(self) -> SandboxDetection:
+    def sandbox_detection(self) -> SandboxDetection:
         """What finds out how programs can be confined here; as root they run as somebody else."""
         workspace = self.config.workspace_path(self.place.state)
         return SandboxDetection(lambda: self.policy.sandbox, self.place.state, tenant(workspace))
@@ -425,7 +425,7 @@ class App:
         report_items.register(registry, self.journal)
         sysinfo.register(registry)
         files.register(registry, lambda: self.policy)
-        zone, confining = self.zone.key, self.ladder.sandbox
+        zone, confining = self.zone.key, self.sandbox_detection.sandbox
         shell.register(registry, lambda: self.policy, sandbox=confining, zone=zone)
         git.register(registry, lambda: self.policy, sandbox=confining, zone=zone)
         script.register(registry, lambda: self.policy, lambda: self.config.scripts_path, sandbox=confining, zone=zone)
@@ -760,7 +760,7 @@ class App:
             "socket": str(self.place.socket),
             "zone": self.zone.key,
             "provider": self.config.provider,
-            "sandbox": self.ladder.known.level if self.ladder.known else None,
+            "sandbox": self.sandbox_detection.known.level if self.sandbox_detection.known else None,
             "log": str(self.place.log_file),
             "fault": self.reload_fault,
         }

@@ -96,7 +96,7 @@ class RunServices(Protocol):
     @property
     def secrets(self) -> Secrets: ...
     @property
-    def ladder(self) -> SandboxDetection: ...
+    def sandbox_detection(self) -> SandboxDetection: ...
     @property
     def outages(self) -> Outages: ...
 
@@ -165,7 +165,9 @@ class RunHost:
     def _gate(self) -> ToolExecutor:
         """What runs the commands of gates; made for the first one, as few routines have any."""
         rooms, registry = self._rooms, FunctionRegistry()
-        shell.register_for_gates(registry, lambda: rooms.policy, sandbox=rooms.ladder.sandbox, zone=rooms.zone.key)
+        shell.register_for_gates(
+            registry, lambda: rooms.policy, sandbox=rooms.sandbox_detection.sandbox, zone=rooms.zone.key
+        )
         return ToolExecutor(registry)
 
     @property
@@ -193,7 +195,7 @@ class RunHost:
         task.add_done_callback(self._pings.discard)
 
     async def sandbox(self) -> str:
-        return (await self._rooms.ladder.sandbox()).level
+        return (await self._rooms.sandbox_detection.sandbox()).level
 
     def wake_approvals(self) -> None:
         self._rooms.approvals.wake()
@@ -395,7 +397,7 @@ class RunHost:
         )
 
     def _stamp(self) -> Json:
-        known = self._rooms.ladder.known
+        known = self._rooms.sandbox_detection.known
         return {"policy": self._rooms.policy.hash, **({"sandbox": known.level} if known else {})}
 
     def _tool_context(self, run: Run, routine: Routine, steps: Sequence[Step] = ()) -> ToolContext:

@@ -149,7 +149,7 @@ class Process:
         lease = LEASE if self.alone else timedelta(0)
         self.journal = Journal(database, clock=self.clock.now, lease=lease)
         self.memory = Memory(database, clock=self.clock.now)
-        self.ladder = SimpleNamespace(sandbox=self._sandbox, known=None)
+        self.sandbox_detection = SimpleNamespace(sandbox=self._sandbox, known=None)
         self.people = People(world, self.do)
         names = VENDORS if world.script.spare else VENDORS[:1]
         self.providers = SimpleNamespace(chain=lambda routine: [Oracle(world, self.people, name) for name in names])

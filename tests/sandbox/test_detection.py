@@ -81,13 +81,13 @@ async def test_a_policy_that_wants_none_gets_none(tmp_path: Path) -> None:
 
 async def test_a_ladder_is_climbed_once_and_follows_the_policy(tmp_path: Path, user: User | None) -> None:
     mode = ["prefer"]
-    ladder = SandboxDetection(lambda: mode[0], tmp_path, user)  # type: ignore[arg-type, return-value]
-    assert ladder.known is None
-    first = await ladder.sandbox()
-    assert await ladder.sandbox() is first and ladder.known is first
+    sandbox_detection = SandboxDetection(lambda: mode[0], tmp_path, user)  # type: ignore[arg-type, return-value]
+    assert sandbox_detection.known is None
+    first = await sandbox_detection.sandbox()
+    assert await sandbox_detection.sandbox() is first and sandbox_detection.known is first
     mode[0] = "off"
-    assert (await ladder.sandbox()).level == "off"
-    await ladder.close()
+    assert (await sandbox_detection.sandbox()).level == "off"
+    await sandbox_detection.close()
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

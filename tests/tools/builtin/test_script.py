@@ -51,10 +51,10 @@ def running(tmp_path: Path, folder: Path, workspace: Path) -> Callable[..., Run]
         policy = Policy.load(path, workspace=workspace, private=[folder])
         registry = FunctionRegistry()
         user = User(uid=60789, gid=60789) if os.geteuid() == 0 else None
-        ladder = SandboxDetection(lambda: "prefer", tmp_path, user)
+        sandbox_detection = SandboxDetection(lambda: "prefer", tmp_path, user)
 
         async def confining() -> Sandbox:
-            return sandbox or await ladder.sandbox()
+            return sandbox or await sandbox_detection.sandbox()
 
         script.register(registry, lambda: policy, lambda: folder, sandbox=confining)
         context = ToolContext(run="run", routine="x", workspace=workspace)
