@@ -244,7 +244,7 @@ async def _know_meanings(app: App) -> None:
     """Learn what texts mean: one of several processes embeds them, and each is asked."""
     while app.memory.meaning:
         try:
-            await app.memory.meaning.load(app.memory.shelf)
+            await app.memory.meaning.load(app.memory.catalog)
             break
         except DaemonError as error:  # the database is away, and comes back
             log.warning("memory.meanings_unread", detail=str(error))
@@ -334,7 +334,7 @@ async def once(app: App, name: str) -> Run:
     A run of it that an earlier process left goes first; those of other routines wait for a daemon.
     """
     if app.memory.meaning:
-        await app.memory.meaning.load(app.memory.shelf)
+        await app.memory.meaning.load(app.memory.catalog)
     await app.engine.load(await app.definitions(app.config))
     events = app.events.follow()
     moving: list[asyncio.Task[None]] = []

@@ -346,7 +346,7 @@ class App:
                 log.warning("routine.invalid", fault=str(fault))
         self._told = frozenset(faults)
 
-    def shelf(self) -> SkillCatalog:
+    def catalog(self) -> SkillCatalog:
         """Read the skills beside the config."""
         from daemon.definitions.skills import load
 
@@ -433,7 +433,7 @@ class App:
         memory_tools.register(registry, self.memory)
         self_info.register(registry, self.describe, self.describe_routine)
         subagent.register(registry, lambda: self.delegation)
-        skill.register(registry, self.shelf)
+        skill.register(registry, self.catalog)
         routine.register(registry, lambda: self.agent_routines)
         settings.register(registry, lambda: self.overlay)
         search = self.config.search

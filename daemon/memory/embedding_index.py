@@ -58,23 +58,23 @@ class EmbeddingIndex:
         """For how many seconds it is left alone from now."""
         return max(0.0, self._closed_until - self._now())
 
-    async def load(self, shelf: MemoryStore) -> None:
+    async def load(self, memory_store: MemoryStore) -> None:
         """Read what is known already; before that, words alone decide."""
         name = self.embedder.name
-        if shelf.shared:
-            self._in_server = await shelf.write(pgvector.prepare)
-            while self._in_server and await shelf.write(lambda connection: vectors.fill(connection, name)):
+        if memory_store.shared:
+            self._in_server = await memory_store.write(pgvector.prepare)
+            while self._in_server and await memory_store.write(lambda connection: vectors.fill(connection, name)):
                 pass
 
         def work(connection: sqlite3.Connection) -> tuple[int, dict[int, int]]:
-            last = vectors.last_news(connection, name) if shelf.shared else 0
+            last = vectors.last_news(connection, name) if memory_store.shared else 0
             return last, {} if self._in_server else vectors.all_signs(connection, name)
 
-        self._news, self._signs = await shelf.read(work)
+        self._news, self._signs = await memory_store.read(work)
 
-    async def of(self, question: str, shelf: MemoryStore) -> vectors.Meant | None:
+    async def of(self, question: str, memory_store: MemoryStore) -> vectors.Meant | None:
         """Return what a question means; None if that cannot be had at once."""
-        if self._signs is None or not question.strip() or self.rests or not await self._knows_any(shelf):
+        if self._signs is None or not question.strip() or self.rests or not await self._knows_any(memory_store):
             return None
         try:
             async with asyncio.timeout(self.patience):
@@ -89,10 +89,10 @@ class EmbeddingIndex:
         self._late = 0
         return vectors.Meant(self.embedder.name, vector, None if self._in_server else self._signs)
 
-    async def _knows_any(self, shelf: MemoryStore) -> bool:
+    async def _knows_any(self, memory_store: MemoryStore) -> bool:
         """Tell whether there is anything to compare with; on a server, learn first what other processes know."""
         assert self._signs is not None  # noqa: S101  of() looked
-        if not shelf.shared:
+        if not memory_store.shared:
             return bool(self._signs)
         name, since = self.embedder.name, self._news
 
@@ -101,31 +101,31 @@ class EmbeddingIndex:
             news = (since, dict[int, int]()) if in_server else vectors.news(connection, name, since)
             return in_server, vectors.knows_any(connection, name), news
 
-        there, any_, (last, fresh) = await shelf.read(work)
+        there, any_, (last, fresh) = await memory_store.read(work)
         if self._in_server and not there:  # somebody has taken the extension away
-            await self.load(shelf)
+            await self.load(memory_store)
             return any_
         self._in_server = there
         self._news = max(self._news, last)
         self._signs.update(fresh)
         return any_
 
-    async def backfill(self, shelf: MemoryStore) -> None:
+    async def backfill(self, memory_store: MemoryStore) -> None:
         """Embed what is not embedded yet, until nothing is left; EmbedderFailed."""
         if self._signs is None:
-            await self.load(shelf)
-        top = below = await shelf.read(_top)
+            await self.load(memory_store)
+        top = below = await memory_store.read(_top)
         while True:
-            batch = await shelf.read(partial(_lacking, model=self.embedder.name, done=self._done, below=below))
+            batch = await memory_store.read(partial(_lacking, model=self.embedder.name, done=self._done, below=below))
             if not batch:
                 break
             found = await self._embedded([each.text for each in batch])
-            await self._keep(shelf, dict(zip(batch, found, strict=True)))
+            await self._keep(memory_store, dict(zip(batch, found, strict=True)))
             below = min([below, *(each.id for each in batch if each.id > 0)])
         self._done = max(self._done, top - 1)
 
-    async def _keep(self, shelf: MemoryStore, found: Mapping[_Text, list[float]]) -> None:
-        name, shared = self.embedder.name, shelf.shared
+    async def _keep(self, memory_store: MemoryStore, found: Mapping[_Text, list[float]]) -> None:
+        name, shared = self.embedder.name, memory_store.shared
 
         def work(connection: sqlite3.Connection) -> dict[int, list[float]]:
             # what was changed or forgotten while it was being embedded is gone, or waits for another turn
@@ -133,7 +133,7 @@ class EmbeddingIndex:
             vectors.put(connection, name, fresh, in_server=shared and pgvector.compares(connection))
             return fresh
 
-        kept = await shelf.write(work)
+        kept = await memory_store.write(work)
         if not self._in_server:
             assert self._signs is not None  # noqa: S101  loaded before anything is embedded
             self._signs.update({id_: vectors.signs(vector) for id_, vector in kept.items()})

@@ -37,7 +37,7 @@ class MemoryMaintenance:
 
     async def _index(self) -> None:
         while True:
-            await self._memory.shelf.behind.wait()
+            await self._memory.memory_store.behind.wait()
             await self._do("index", self._memory.refresh)
 
     async def _daily(self) -> None:
@@ -47,14 +47,14 @@ class MemoryMaintenance:
             await asyncio.sleep(DAY)
 
     async def _examine(self) -> None:
-        await self._memory.shelf.examine()
+        await self._memory.memory_store.examine()
 
     async def retain(self) -> None:
         """Let go of what is too old, part by part, and give back the room that the log of the database takes."""
-        shelf, now = self._memory.shelf, self._clock()
-        while not await shelf.write(partial(retain_some, wanted=self._retention(), now=now)):
+        memory_store, now = self._memory.memory_store, self._clock()
+        while not await memory_store.write(partial(retain_some, wanted=self._retention(), now=now)):
             continue
-        await shelf.apart(_tidy)
+        await memory_store.apart(_tidy)
 
     async def _embed(self) -> None:
         meaning, changed = self._memory.meaning, self._memory.watch()
@@ -70,7 +70,7 @@ class MemoryMaintenance:
     async def _backfill(self) -> None:
         assert self._memory.meaning is not None  # noqa: S101  run() looked
         try:
-            await self._memory.meaning.backfill(self._memory.shelf)
+            await self._memory.meaning.backfill(self._memory.memory_store)
         except EmbedderFailed:
             return  # it is said already, and left alone for a while
 

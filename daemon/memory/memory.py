@@ -69,14 +69,14 @@ class Memory:
         zone: Callable[[], tzinfo] = lambda: UTC,
         meaning: EmbeddingIndex | None = None,
     ) -> None:
-        self.shelf = MemoryStore(db)
+        self.memory_store = MemoryStore(db)
         self._clock, self._zone = clock, zone
         self.meaning = meaning
         self._watchers: WeakSet[asyncio.Event] = WeakSet()
 
     async def open(self) -> None:
         """Make the index ready to be written to; indexing anew, if it has to be, is left to `refresh`."""
-        await self.shelf.begin()
+        await self.memory_store.begin()
 
     async def close(self) -> None:
         """Let go of the embedder; the database is its owner's."""
@@ -109,51 +109,53 @@ class Memory:
         def work(connection: sqlite3.Connection) -> None:
             rows.put_item(connection, key=key, text=text, category=category, run=run, tainted=tainted, now=now)
 
-        self.shelf.tidy()
-        await self.shelf.write(work)
+        self.memory_store.tidy()
+        await self.memory_store.write(work)
         self.ring()
 
     async def get(self, key: str) -> str | None:
         """Return what is kept under exactly this key."""
-        found = await self.shelf.read(lambda connection: rows.item(connection, clean(key).strip()))
+        found = await self.memory_store.read(lambda connection: rows.item(connection, clean(key).strip()))
         return found.text if found else None
 
     async def forget(self, key: str) -> bool:
         """Delete the item with this key; tell whether there was one."""
-        gone = await self.shelf.write(lambda connection: rows.drop_item(connection, clean(key).strip()))
+        gone = await self.memory_store.write(lambda connection: rows.drop_item(connection, clean(key).strip()))
         self.ring()
         return gone
 
     async def pin(self, key: str, pinned: bool = True) -> None:
         """Let no retention take the item with this key, or let it again; NotFound."""
-        if not await self.shelf.write(lambda connection: rows.pin(connection, clean(key).strip(), pinned)):
+        if not await self.memory_store.write(lambda connection: rows.pin(connection, clean(key).strip(), pinned)):
             msg = f"nothing is kept under {key!r}; `agentctl memory list` shows what is"
             raise NotFound(msg)
         self.ring()
 
     async def items(self, category: str | None = None, limit: int = 100) -> list[Item]:
         """Return items, of one category or all, those changed last first."""
-        return [item_of(row) for row in await self.shelf.read(lambda each: rows.items(each, category, limit))]
+        return [item_of(row) for row in await self.memory_store.read(lambda each: rows.items(each, category, limit))]
 
     async def item(self, key: str) -> Item | None:
         """Return the item with exactly this key."""
-        found = await self.shelf.read(lambda connection: rows.item(connection, clean(key).strip()))
+        found = await self.memory_store.read(lambda connection: rows.item(connection, clean(key).strip()))
         return item_of(found) if found else None
 
     async def mirrored(self) -> list[Item]:
         """Return what a person may want to have before their eyes: core and pinned items."""
-        found = await self.shelf.read(lambda each: rows.items_in(each, "category = 'core' OR pinned = 1 ORDER BY id"))
+        found = await self.memory_store.read(
+            lambda each: rows.items_in(each, "category = 'core' OR pinned = 1 ORDER BY id")
+        )
         return [item_of(row) for row in found]
 
     async def demote(self, key: str) -> None:
         """Make an item neither core nor pinned; it is found as before."""
-        await self.shelf.write(lambda connection: rows.demote(connection, clean(key).strip()))
+        await self.memory_store.write(lambda connection: rows.demote(connection, clean(key).strip()))
         self.ring()
 
     async def seed(self, seeds: Mapping[str, str]) -> None:
         """Keep what is to be known from the start: key and text."""
         now = stamp(self._clock())
-        await self.shelf.write(lambda connection: rows.seed(connection, seeds.items(), "core", now))
+        await self.memory_store.write(lambda connection: rows.seed(connection, seeds.items(), "core", now))
 
     # --- finding (imported with the first question, and right after READY: the daemon starts without it) ---
 
@@ -223,7 +225,7 @@ class Memory:
         from daemon.memory.recall import search
 
         now = self._clock().astimezone(self._zone())
-        meant = await self.meaning.of(query, self.shelf) if self.meaning else None
+        meant = await self.meaning.of(query, self.memory_store) if self.meaning else None
 
         def work(connection: sqlite3.Connection) -> Any:
             hits = search(
@@ -238,13 +240,13 @@ class Memory:
             )
             return make(connection, hits)
 
-        return await self.shelf.read(work)
+        return await self.memory_store.read(work)
 
     async def expand(self, anchor: Anchor, window: int = 1) -> ExpandedContext:
         """Return a remembered text with what stood around it; raises NotFound."""
         from daemon.memory import context
 
-        return await self.shelf.read(lambda connection: context.expand(connection, anchor, window))
+        return await self.memory_store.read(lambda connection: context.expand(connection, anchor, window))
 
     # --- runs ---
 
@@ -293,7 +295,7 @@ class Memory:
                 )
             return news
 
-        kept = self.shelf.submit(work)
+        kept = self.memory_store.submit(work)
         kept.add_done_callback(lambda _: self.ring())  # and not before: whoever looks now would find nothing
         return kept
 
@@ -301,11 +303,11 @@ class Memory:
 
     async def refresh(self) -> None:
         """Index what is left to index, part by part; usually nothing."""
-        await self.shelf.refresh()
+        await self.memory_store.refresh()
 
     async def stats(self) -> Json:
         """Return how much there is of everything, and how far the index is."""
-        counts = await self.shelf.read(lambda connection: stats.counts(connection))
+        counts = await self.memory_store.read(lambda connection: stats.counts(connection))
         return counts | {"embedder": self.meaning.describe(counts["embedded"]) if self.meaning else None}
 
 

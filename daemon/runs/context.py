@@ -118,7 +118,7 @@ class RunServices(Protocol):
     servers: Servers
     traces: Traces | None
 
-    def shelf(self) -> SkillCatalog:
+    def catalog(self) -> SkillCatalog:
         """Read the skills there are now."""
 
 
@@ -268,12 +268,12 @@ class RunHost:
         offered = [tool for tool in offered if tool not in BY_NAME or rooms.policy.names(tool, routine.under)]
         # the facts gathered before are steps, too
         fresh = not any(step.kind is StepKind.PROMPT for step in record.steps)
-        shelf = (
-            await asyncio.to_thread(rooms.shelf)
+        catalog = (
+            await asyncio.to_thread(rooms.catalog)
             if spec.mode == "agent" and (spec.skills or run.trigger == ASK)
             else None
         )
-        if shelf and shelf.skills and "skill" not in offered:
+        if catalog and catalog.skills and "skill" not in offered:
             offered = [*offered, "skill"]
         past = await rooms.talk.history(run) if run.trigger == ASK and fresh else Past()
         return Agent(
@@ -282,7 +282,7 @@ class RunHost:
             rooms.memory if spec.memory != "none" else None,
             self._policy,
             record,
-            context=with_skills(await self._prompt(run, routine, offered, fresh=fresh), shelf, spec.skills),
+            context=with_skills(await self._prompt(run, routine, offered, fresh=fresh), catalog, spec.skills),
             tool_context=self._tool_context(run, routine, record.steps),
             offered=offered,
             required_tools=spec.required_tools,
@@ -310,7 +310,7 @@ class RunHost:
             executor=self._held_back if run.trigger == REHEARSAL else self._executor,
             inbox=rooms.talk.inbox,
             watched=lambda: self.events.watched(run.id),
-            skills=shelf if spec.skills == "auto" else None,
+            skills=catalog if spec.skills == "auto" else None,
         )
 
     def _emit(self, run: Run, event: Json) -> None:
@@ -507,14 +507,14 @@ def _tell_if_lost(kept: asyncio.Future[bool]) -> None:
         log.error("memory.not_archived", exc_info=error)
 
 
-def with_skills(context: PromptContext, shelf: SkillCatalog | None, wanted: str | Sequence[str]) -> PromptContext:
+def with_skills(context: PromptContext, catalog: SkillCatalog | None, wanted: str | Sequence[str]) -> PromptContext:
     """Return what a prompt is made of with the skills it is to know: those that are always there, and those named."""
-    if shelf is None or not shelf.skills:
+    if catalog is None or not catalog.skills:
         return context
     named = [] if isinstance(wanted, str) else list(wanted)
-    always = [name for name, skill in shelf.skills.items() if skill.always]
-    catalogue = shelf.catalogue(None if wanted == "auto" or not named else named)
-    return replace(context, skills=catalogue, skill=shelf.guides([*always, *named]))
+    always = [name for name, skill in catalog.skills.items() if skill.always]
+    catalogue = catalog.catalogue(None if wanted == "auto" or not named else named)
+    return replace(context, skills=catalogue, skill=catalog.guides([*always, *named]))
 
 
 def _tools_of(routine: Routine) -> list[str]:

@@ -21,12 +21,12 @@ def write(folder, name, text=None, **files):
 def test_a_folder_of_skills_is_a_catalogue_and_guides(tmp_path):
     write(tmp_path, "disk-care", details="more")
     write(tmp_path, "backup")
-    shelf = load(tmp_path)
-    assert shelf.catalogue() == [("backup", "For backup."), ("disk-care", "For disk-care.")]
-    assert shelf.guides(["backup", "nothing"]) == "## Skill: backup\n# How\nDo it backup-wise."
-    assert shelf.read("disk-care").endswith("Files of this skill: details.md")
-    assert shelf.read("disk-care", "details.md") == "more"
-    assert not shelf.faults
+    catalog = load(tmp_path)
+    assert catalog.catalogue() == [("backup", "For backup."), ("disk-care", "For disk-care.")]
+    assert catalog.guides(["backup", "nothing"]) == "## Skill: backup\n# How\nDo it backup-wise."
+    assert catalog.read("disk-care").endswith("Files of this skill: details.md")
+    assert catalog.read("disk-care", "details.md") == "more"
+    assert not catalog.faults
     assert load(tmp_path / "nowhere").skills == {}
 
 
@@ -45,9 +45,9 @@ def test_a_folder_of_skills_is_a_catalogue_and_guides(tmp_path):
 def test_a_broken_skill_is_told_with_its_place_and_harms_no_other(tmp_path, text, told):
     write(tmp_path, "fine")
     write(tmp_path, "broken", text)
-    shelf = load(tmp_path)
-    assert list(shelf.skills) == ["fine"]
-    assert told in str(shelf.faults["broken"]) and "broken/SKILL.md" in str(shelf.faults["broken"])
+    catalog = load(tmp_path)
+    assert list(catalog.skills) == ["fine"]
+    assert told in str(catalog.faults["broken"]) and "broken/SKILL.md" in str(catalog.faults["broken"])
 
 
 @pytest.mark.parametrize("file", ["../secret.txt", "/etc/passwd", "link", "nothing.md", "..", "."])

@@ -61,7 +61,7 @@ def meaning(library: Library) -> EmbeddingIndex:
 
 
 async def backfill(library: Library) -> None:
-    await meaning(library).backfill(library.memory.shelf)
+    await meaning(library).backfill(library.memory.memory_store)
 
 
 async def some(library: Library) -> None:
@@ -112,11 +112,11 @@ async def test_what_is_known_outlives_a_restart_and_another_model_begins_anew(
     await some(meant)
     before = len(server.asked)
     again = EmbeddingIndex(OpenAICompatible(base_url=f"{server.url}/v1", model="m"), patience=BUSY)
-    await again.backfill(meant.memory.shelf)
+    await again.backfill(meant.memory.memory_store)
     assert len(server.asked) == before
-    assert await again.of("car", meant.memory.shelf) is not None
+    assert await again.of("car", meant.memory.memory_store) is not None
     other = EmbeddingIndex(OpenAICompatible(base_url=f"{server.url}/v1", model="other"))
-    await other.backfill(meant.memory.shelf)
+    await other.backfill(meant.memory.memory_store)
     assert sorted(server.asked[-before:]) == sorted(server.asked[:before])
     for each in (again, other):
         await each.close()
@@ -226,7 +226,7 @@ async def test_a_useless_answer_is_a_failure(library: Library, answer: list[list
     await library.run("01A", "text")
     odd = EmbeddingIndex(Odd(answer))
     with pytest.raises(EmbedderFailed):
-        await odd.backfill(library.memory.shelf)
+        await odd.backfill(library.memory.memory_store)
     assert odd.rests > 0
 
 
@@ -234,7 +234,7 @@ async def test_a_useless_answer_is_a_failure(library: Library, answer: list[list
 async def test_vectors_of_another_length_are_not_compared(library: Library) -> None:
     await library.run("01A", "some text")
     library.memory.meaning = EmbeddingIndex(Odd([[1.0, 0.0]], [[1.0, 0.0, 0.0]]))
-    await library.memory.meaning.backfill(library.memory.shelf)
+    await library.memory.meaning.backfill(library.memory.memory_store)
     assert await library.found("some text", 1) == ["some text"]
 
 
@@ -285,7 +285,7 @@ async def test_what_is_found_and_in_which_order_does_not_depend_on_who_compares(
         for n in range(30):
             await each.run(f"01{n:02}", f"the walrus number {n} sleeps", f"a fish called {n * n}", routine=f"r{n}")
         await each.memory.store("house", "a walrus lives here")
-        await each.memory.meaning.backfill(each.memory.shelf)
+        await each.memory.meaning.backfill(each.memory.memory_store)
     for question in ("where is the walrus?", "fish", "number 7", "nothing of all this", "a fish called 49"):
         here, there = [await each.memory.search(question, 10) for each in (alone, library)]
         assert [hit.text.text for hit in here] == [hit.text.text for hit in there]
@@ -299,9 +299,9 @@ async def test_the_one_that_is_meant_is_found_among_thousands(library: Library) 
     library.memory.meaning = meaning = EmbeddingIndex(Drawn())
     for n in range(60):
         await library.run(f"01{n:02}", *(f"w{n}x{m}" for m in range(50)), routine=f"r{n}")
-    await meaning.backfill(library.memory.shelf)
+    await meaning.backfill(library.memory.memory_store)
     meant = vectors.Meant("drawn", vectors.unit(vector(random.Random("w7x7"))), None)
-    asked = await meaning.of("w7x7", library.memory.shelf)
+    asked = await meaning.of("w7x7", library.memory.memory_store)
     assert asked
     assert asked.vector == pytest.approx(meant.vector)
     near = await library.db.read(lambda connection: vectors.nearest(connection, asked))
@@ -322,7 +322,7 @@ async def test_what_one_process_embeds_another_finds_by_its_meaning(
     embedder = OpenAICompatible(base_url=f"{server.url}/v1", model="m", api_key="key-of-the-test")
     other.memory = Memory(other.db, clock=other.clock, meaning=EmbeddingIndex(embedder, patience=BUSY))
     await other.memory.open()
-    await meaning(other).load(other.memory.shelf)  # nothing yet
+    await meaning(other).load(other.memory.memory_store)  # nothing yet
     assert await other.found("vehicle", 1) == []
     await some(meant)
     assert await other.found("whose vehicle?", 1) == ["The automobile is in the garage."]
@@ -362,7 +362,7 @@ async def test_a_server_knows_what_was_embedded_before_it_could_compare_and_goes
     assert "The hound is called Rex" in await meant.found("dog", 2)
 
     await do("DROP EVENT TRIGGER no", "DROP FUNCTION no")
-    await meaning(meant).load(meant.memory.shelf)
+    await meaning(meant).load(meant.memory.memory_store)
     assert (await meant.memory.stats())["embedder"]["compared"] == "by the server"
     assert await meant.found("whose vehicle?", 1) == ["The automobile is in the garage."]
     assert "The hound is called Rex" in await meant.found("dog", 2)

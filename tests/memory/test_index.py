@@ -67,7 +67,7 @@ async def test_a_rebuild_goes_in_parts_and_what_happens_in_between_is_not_lost(l
     await library.run("02", "a badger came in between")
     await library.run("0111", "run 11 was archived anew")
     await library.run("010", "run 0 was archived anew")
-    await library.memory.shelf.write(lambda connection: rows.drop_run(connection, "0110"))
+    await library.memory.memory_store.write(lambda connection: rows.drop_run(connection, "0110"))
     await library.memory.refresh()
     assert await library.indexed() == 1_200 - 300 + 3
     grown = await contents(library)
@@ -109,7 +109,7 @@ async def make(library: Library, move: tuple[Any, ...]) -> None:
         case ("archive", run, texts):
             await library.run(run, *texts)
         case ("drop", run):
-            await library.memory.shelf.write(partial(rows.drop_run, run=run))
+            await library.memory.memory_store.write(partial(rows.drop_run, run=run))
 
 
 @settings(deadline=None, derandomize=True, max_examples=60)
@@ -187,5 +187,5 @@ async def test_an_index_that_grows_by_little_and_little_stays_of_few_parts(libra
     count = "SELECT count(DISTINCT segid) FROM memory_fts_idx"
     (parts,) = await library.db.read(lambda connection: connection.execute(count).fetchone())
     assert parts <= 12  # by itself it lets sixteen of each size come together
-    assert await library.memory.shelf.examine() == []
+    assert await library.memory.memory_store.examine() == []
     assert len(await library.memory.retrieve("walrus", limit=60)) == 60

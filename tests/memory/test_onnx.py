@@ -98,7 +98,7 @@ async def test_a_text_is_found_by_what_the_model_knows(files: Path, library: Lib
     await library.run("01A", "the automobile shines", "the hound sleeps")
     library.memory = Memory(library.db, clock=library.clock, meaning=EmbeddingIndex(embedder(files), patience=30))
     assert library.memory.meaning
-    await library.memory.meaning.backfill(library.memory.shelf)
+    await library.memory.meaning.backfill(library.memory.memory_store)
     assert await library.found("car", 1) == ["the automobile shines"]
     assert await library.found("dog", 1) == ["the hound sleeps"]
 

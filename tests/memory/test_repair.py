@@ -112,8 +112,8 @@ async def test_damage_that_nobody_stumbles_over_is_found_by_a_look(
 ) -> None:
     await filled(library)
     again = await damaged(library, damage)
-    assert await again.memory.shelf.examine() != []
-    assert await again.memory.shelf.examine() == []
+    assert await again.memory.memory_store.examine() != []
+    assert await again.memory.memory_store.examine() == []
     assert await again.found("walrus 17", 1) == ["walrus 17 ends"]
     await again.memory.refresh()
     assert await again.db.write(index.faults) == []

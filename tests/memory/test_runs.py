@@ -85,11 +85,11 @@ async def test_dropping_the_latest_brings_back_the_one_before(library: Library) 
         library.clock.turn(days=1)
         await library.run(run, report)
     for gone, left in (("01B", "01C"), ("01C", "01A")):
-        assert await library.memory.shelf.write(partial(rows.drop_run, run=gone))
+        assert await library.memory.memory_store.write(partial(rows.drop_run, run=gone))
         (chunk,) = await library.memory.retrieve("backups")
         assert chunk.anchor.run_id == left
         assert await library.indexed() == 1
-    assert not await library.memory.shelf.write(lambda connection: rows.drop_run(connection, "01C"))
+    assert not await library.memory.memory_store.write(lambda connection: rows.drop_run(connection, "01C"))
 
 
 async def test_of_what_is_said_again_on_one_day_the_first_stands_for_all(library: Library) -> None:
@@ -98,7 +98,7 @@ async def test_of_what_is_said_again_on_one_day_the_first_stands_for_all(library
         library.clock.turn(hours=1)
         await library.run(run, report)
     for gone, left in (("", "01A"), ("01A", "01C"), ("01B", "01C")):
-        await library.memory.shelf.write(partial(rows.drop_run, run=gone))
+        await library.memory.memory_store.write(partial(rows.drop_run, run=gone))
         (chunk,) = await library.memory.retrieve("backups")
         assert chunk.anchor.run_id == left
         assert await library.indexed() == 1
@@ -112,7 +112,7 @@ async def test_a_run_that_says_the_same_before_and_after_midnight_can_be_dropped
     library.clock.turn(minutes=1)
     await library.run("01C", report, report)
     for gone, left in (("", "01C"), ("01B", "01C"), ("01C", "01A")):
-        await library.memory.shelf.write(partial(rows.drop_run, run=gone))
+        await library.memory.memory_store.write(partial(rows.drop_run, run=gone))
         (chunk,) = await library.memory.retrieve("backups")
         assert chunk.anchor.run_id == left
         assert await library.indexed() == 1
@@ -122,7 +122,7 @@ async def test_the_line_about_a_run_is_found_by_its_words_once_the_run_is_gone(l
     await library.archive("01A", said("The walrus sleeps."), line="zoo, 2026-11-20: How is the walrus? → It sleeps.")
     assert await library.found("walrus") == ["The walrus sleeps."]
     assert await library.found("run:01A") == ["zoo, 2026-11-20: How is the walrus? → It sleeps."]
-    await library.memory.shelf.write(partial(rows.drop_run, run="01A"))
+    await library.memory.memory_store.write(partial(rows.drop_run, run="01A"))
     assert await library.found("walrus") == ["zoo, 2026-11-20: How is the walrus? → It sleeps."]
     await library.archive("01A", said("The walrus sleeps."), line="zoo, 2026-11-20: How is the walrus? → It sleeps.")
     assert await library.found("walrus") == ["The walrus sleeps."]
@@ -130,7 +130,7 @@ async def test_the_line_about_a_run_is_found_by_its_words_once_the_run_is_gone(l
 
 async def test_a_dropped_run_leaves_no_word_in_the_index(library: Library) -> None:
     await library.run("01A", "a secret about walruses", "another about otters", "a third about badgers", "Yes.")
-    await library.memory.shelf.write(lambda connection: rows.drop_run(connection, "01A"))
+    await library.memory.memory_store.write(lambda connection: rows.drop_run(connection, "01A"))
     assert await library.vocabulary() == set()
     assert await library.indexed() == 0
 

@@ -111,7 +111,7 @@ class Forgetting:
         when_forgotten: Callable[[], None] = lambda: None,
     ) -> None:
         """`when_forgotten` is for whoever has read what may be gone."""
-        self._memory, self._shelf, self._clock = memory, memory.shelf, clock
+        self._memory, self._shelf, self._clock = memory, memory.memory_store, clock
         self._when_forgotten = when_forgotten
         self._out_of_reach = tuple(out_of_reach)
 
