@@ -114,7 +114,7 @@ class House:
         """Let the process be gone; what it had committed stays."""
         if self.db:
             self.event_loop = FakeEventLoop()
-            self.engine._arrivals.close()
+            self.engine._pending_triggers.close()
             await self.quiet()
             await self.db.close()
             self.db = None

@@ -93,10 +93,10 @@ class RoutineEngine:
             anywhere=anywhere,
             afford=afford,
         )
-        self._occasions = Triggers(self._ledger, journal, clock)
-        self._arrivals = PendingTriggers(
+        self._triggers = Triggers(self._ledger, journal, clock)
+        self._pending_triggers = PendingTriggers(
             self._ledger,
-            self._occasions,
+            self._triggers,
             journal,
             workspace,
             directory_watcher or DirectoryWatcher(),
@@ -134,11 +134,11 @@ class RoutineEngine:
             await self._take_up(dict(loaded.routines), fresh=loaded.routines)
             await self._schedule_next_starts(ledger.schedules)
             await ledger.settle(ledger.schedules)
-            await self._occasions.start_of_daemon()
-            await self._occasions.first_runs(ledger.routines)
-            self._journal.when_ended = self._arrivals.heard_end
-            await self._occasions.missed_ends(ledger.schedules)
-        self._arrivals.watch()
+            await self._triggers.start_of_daemon()
+            await self._triggers.first_runs(ledger.routines)
+            self._journal.when_ended = self._pending_triggers.heard_end
+            await self._triggers.missed_ends(ledger.schedules)
+        self._pending_triggers.watch()
         log.info("engine.started", routines=len(ledger.routines), zone=self.zone)
 
     async def reload(self, loaded: Loaded, *, zone: str | None = None) -> Changes:
@@ -154,27 +154,27 @@ class RoutineEngine:
             ledger.zone, self._faults = zone or ledger.zone, faults
             await self._take_up(new, fresh=fresh)
             await self._schedule_next_starts([*fresh, *changes.removed])
-            await self._occasions.first_runs([*changes.added, *changes.changed])
-            await self._occasions.missed_ends([*changes.added, *changes.changed])
-        self._arrivals.watch()
-        self._ring(*self._occasions.watches.keys() & set(fresh))  # what hindered them may be gone
+            await self._triggers.first_runs([*changes.added, *changes.changed])
+            await self._triggers.missed_ends([*changes.added, *changes.changed])
+        self._pending_triggers.watch()
+        self._ring(*self._triggers.watches.keys() & set(fresh))  # what hindered them may be gone
         log.info("engine.reloaded", added=changes.added, changed=changes.changed, removed=changes.removed)
         return changes
 
     async def _take_up(self, routines: Mapping[str, Routine], *, fresh: Iterable[str]) -> None:
         await self._ledger.take_up(routines, fresh=fresh, unread=self._faults)
-        self._occasions.take_up()
+        self._triggers.take_up()
 
     async def stop(self) -> None:
         """Ring no more; a claim under way is finished."""
-        self._arrivals.close()
+        self._pending_triggers.close()
         if self._realigning:
             await asyncio.wait([self._realigning])
         if self._scheduler and self._scheduler.running:
             self._scheduler.shutdown(wait=False)
             await asyncio.sleep(0)  # it stops in the loop's next turn
         await self._slots.stop()
-        await self._arrivals.stop()
+        await self._pending_triggers.stop()
 
     # --- what others ask
 
@@ -212,7 +212,7 @@ class RoutineEngine:
         NotFound; Refused if the routine cannot be used or a run of it is under way.
         """
         self._known(name)
-        return await self._occasions.run_now(name, event=event or new_id(), trigger=trigger)
+        return await self._triggers.run_now(name, event=event or new_id(), trigger=trigger)
 
     async def pause(self, name: str, *, until: datetime | None = None, length: timedelta | None = None) -> None:
         """Let the slots of a routine pass from now on, up to a moment, for a while, or until it is resumed."""
@@ -240,7 +240,7 @@ class RoutineEngine:
         async with self._ledger.open():
             await self._ledger.is_held_back(name)
             if self.started:
-                await self._occasions.first_runs([name])
+                await self._triggers.first_runs([name])
         if self.started:
             self._ring(name)
 
@@ -254,10 +254,10 @@ class RoutineEngine:
         self._known(old)
         async with self._ledger.open():
             await self._ledger.rename(old, new, move)
-            self._occasions.take_up()
+            self._triggers.take_up()
             if self._scheduler:
                 self._schedule_next_start(old, self._clock.now())
-        self._arrivals.watch()
+        self._pending_triggers.watch()
 
     async def hook(self, name: str, *, event: str, body: Any) -> Run:
         """Start a routine by a webhook; the same event gets the same run.
@@ -265,7 +265,7 @@ class RoutineEngine:
         NotFound; Refused while the routine may not run: nothing is kept then, the sender is to come again.
         """
         async with self._ledger.open():
-            return await self._occasions.hook(name, event=event, body=body)
+            return await self._triggers.hook(name, event=event, body=body)
 
     @property
     def hooks(self) -> list[str]:
@@ -355,10 +355,10 @@ class RoutineEngine:
             )
 
     def _ring(self, *names: str) -> None:
-        watches = self._occasions.watches
+        watches = self._triggers.watches
         self._slots.add(*(name for name in names if name not in watches))
         for name in watches.keys() & set(names):
-            self._arrivals.look(name)
+            self._pending_triggers.look(name)
 
     def _look_again(self, name: str, at: datetime) -> None:
         self._add_job(name, DateTrigger(at, timezone=UTC), at)

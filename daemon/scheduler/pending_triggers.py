@@ -36,7 +36,7 @@ class PendingTriggers:
         *,
         look_again: Callable[[str, datetime], None],
     ) -> None:
-        self._ledger, self._occasions, self._journal = ledger, occasions, journal
+        self._ledger, self._triggers, self._journal = ledger, occasions, journal
         self._look_again = look_again
         self._watcher = Watcher(workspace, self.look, directory_watcher)
         self._files = CoalescingQueue("file claims", self._take_files, retry=RETRY)
@@ -47,7 +47,7 @@ class PendingTriggers:
 
     def watch(self) -> None:
         """Watch the folders that the routines of now name."""
-        self._watcher.watch(self._occasions.watches)
+        self._watcher.watch(self._triggers.watches)
 
     def look(self, name: str) -> None:
         """Have the folders of a routine looked at."""
@@ -55,10 +55,10 @@ class PendingTriggers:
 
     def heard_end(self, run: Run) -> None:
         """Take note of a run's end, before whoever waits for it hears of it."""
-        if run.routine in self._occasions.children:
+        if run.routine in self._triggers.children:
             self._ended[run.id] = run
             self._ends.add(run.id)
-        if run.routine in self._occasions.watches:  # files may wait for it
+        if run.routine in self._triggers.watches:  # files may wait for it
             self._files.add(run.routine)
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class PendingTriggers:
             if not files:
                 continue
             async with self._ledger.open():
-                again = await self._occasions.files(name, files) if name in self._occasions.watches else None
+                again = await self._triggers.files(name, files) if name in self._triggers.watches else None
             if again:
                 self._look_again(name, again)
 
@@ -87,10 +87,10 @@ class PendingTriggers:
         now = asyncio.get_running_loop().time()
         if now - self._tidied.get(name, -DAY) >= DAY:
             self._tidied[name] = now
-            await self._occasions.forget_files(name, await self._watcher.present(name))
+            await self._triggers.forget_files(name, await self._watcher.present(name))
 
     async def _answer_ends(self, ids: Sequence[str]) -> None:
         for run_id in ids:
             if run := self._ended.get(run_id):
-                await self._occasions.ended(run)
+                await self._triggers.ended(run)
                 del self._ended[run_id]

@@ -89,7 +89,7 @@ class Machine:
         if self.db:
             self.event_loop = FakeEventLoop()
             await self.executor.stop(0)
-            self.engine._arrivals.close()
+            self.engine._pending_triggers.close()
             await self.quiet()
             await self.db.close()
             self.db = None
