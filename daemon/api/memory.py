@@ -174,7 +174,7 @@ async def unpin_item(api: ApiContext, *, key: str) -> DoneView:
 async def reindex_memory(api: ApiContext) -> DoneView:
     """Make the index anew, in the background; nothing but the index is touched."""
     memory = _memory(api)
-    await memory.shelf.renew()
+    await memory.memory_store.renew()
     stats = await memory.stats()
     if stats["index"]["whole"]:
         return DoneView(detail="the index was made anew")
@@ -183,15 +183,15 @@ async def reindex_memory(api: ApiContext) -> DoneView:
 
 async def check_memory(api: ApiContext) -> SoundView:
     """Check the index, all of it, and compare it with what it was made of; a damaged one is made anew."""
-    shelf = _memory(api).shelf
-    faults = await shelf.examine() or await shelf.write(index.faults)
+    store = _memory(api).memory_store
+    faults = await store.examine() or await store.write(index.faults)
     return SoundView(ok=not faults, faults=faults)
 
 
 async def export_memory(api: ApiContext, *, cursor: str | None = None) -> ExportView:
     """Return a part of all that is remembered, as lines of JSON."""
     try:
-        part = await _memory(api).shelf.read(lambda connection: transfer.export(connection, cursor))
+        part = await _memory(api).memory_store.read(lambda connection: transfer.export(connection, cursor))
     except ValueError:
         raise BadRequest(f"'cursor': {cursor!r} is none of ours") from None
     return ExportView(lines=part.lines, next=part.following)
@@ -200,7 +200,7 @@ async def export_memory(api: ApiContext, *, cursor: str | None = None) -> Export
 async def import_memory(api: ApiContext, *, lines: str, first: Line = 1) -> TakenView:
     """Take in lines of an export, all of them or none; what is here and was changed later stays."""
     memory, work = _memory(api), transfer.read(lines.split("\n"), first)
-    taken = await memory.shelf.write(lambda connection: transfer.take_in(connection, work))
+    taken = await memory.memory_store.write(lambda connection: transfer.take_in(connection, work))
     memory.ring()
     return TakenView(items=taken.items, runs=taken.runs, known=taken.known)
 

@@ -244,10 +244,10 @@ async def _know_meanings(app: App) -> None:
     """Learn what texts mean: one of several processes embeds them, and each is asked."""
     while app.memory.meaning:
         try:
-            await app.memory.meaning.load(app.memory.catalog)
+            await app.memory.meaning.load(app.memory.memory_store)
             break
         except DaemonError as error:  # the database is away, and comes back
-            log.warning("memory.meanings_unread", detail=str(error))
+            log.warning("memory.embeddings_load_failed", detail=str(error))
             await asyncio.sleep(_AGAIN)
 
 
@@ -280,7 +280,7 @@ async def _examine(app: App) -> None:
     try:
         checks = json.loads(said)["checks"]
     except (ValueError, KeyError):
-        log.warning("doctor.unwell", exit=process.returncode)
+        log.warning("doctor.crashed", exit=process.returncode)
         return
     for row in checks:
         if row["state"] != "ok":
@@ -334,7 +334,7 @@ async def once(app: App, name: str) -> Run:
     A run of it that an earlier process left goes first; those of other routines wait for a daemon.
     """
     if app.memory.meaning:
-        await app.memory.meaning.load(app.memory.catalog)
+        await app.memory.meaning.load(app.memory.memory_store)
     await app.engine.load(await app.definitions(app.config))
     events = app.events.follow()
     moving: list[asyncio.Task[None]] = []

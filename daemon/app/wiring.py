@@ -629,13 +629,13 @@ class App:
             await self.approvals.heed()
             await self.engine.heed()
         except DaemonError as error:  # the connection that tells us comes back with the database, and we look again
-            log.warning("fleet.pause_missed", detail=str(error))
+            log.warning("cluster.pause_missed", detail=str(error))
 
     async def _ended_elsewhere(self, run: Run) -> None:
         try:
             await self._after(run)
         except DaemonError as error:  # the ends that were missed are looked up at the next start
-            log.warning("fleet.end_missed", run=run.id, detail=str(error))
+            log.warning("cluster.end_missed", run=run.id, detail=str(error))
 
     def _lane_of(self, run: Run) -> Lane:
         """Return which provider a run will ask first, as its routine stands now."""

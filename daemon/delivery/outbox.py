@@ -160,5 +160,5 @@ class Outbox:
         cause, subject = "takes nothing", f"target {delivery.target}"
         unheard = await self._journal.trouble(subject, error, delivery=delivery.id, cause=cause, advice=advice)
         if unheard:
-            log.error("incident.unheard", incident=unheard.id, subject=unheard.subject, error=unheard.detail)
+            log.error("incident.undeliverable", incident=unheard.id, subject=unheard.subject, error=unheard.detail)
         self.wake()

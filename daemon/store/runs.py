@@ -197,8 +197,8 @@ class Runs(Incidents):
     async def take(self, run_id: str, *, owner: str, takeover: bool = False) -> Run | None:
         """Make a queued run ours; None if it is not queued (any more) or not to be started yet.
 
-        Where daemons share the store, also one whose owner let the lease run out; as the `takeover` of its parent at once.
-        `in_turn`, none as well while another run of its routine lives or waits.
+        Where daemons share the store, also one whose owner let its lease run out; with `takeover` (a sub-agent of a run
+        that was taken over) at once. `in_turn`, none as well while another run of its routine lives or waits.
         """
         now, shared = stamp(self._clock()), self._db.shared
         self._fresh.pop(run_id, None)

@@ -138,7 +138,7 @@ async def test_what_cannot_be_helped_is_given_up_at_once(journal, ended, outbox_
     assert (delivery.status, delivery.error) == (DeliveryStatus.FAILED, "no such place")
     assert [(line["event"], line["log_level"]) for line in logs] == [
         ("delivery.failed", "error"),
-        ("incident.unheard", "error"),  # there is no other place to say it
+        ("incident.undeliverable", "error"),  # there is no other place to say it
     ]
 
 

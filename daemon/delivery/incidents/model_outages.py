@@ -63,5 +63,5 @@ class Outages:
             # one cause, however the failures of an outage differ: a timeout now, then a 503
             unheard = await self._journal.trouble(OF + name, reason, cause="does not answer", advice=ADVICE)
             if unheard:
-                log.error("incident.unheard", incident=unheard.id, subject=unheard.subject, error=unheard.detail)
+                log.error("incident.undeliverable", incident=unheard.id, subject=unheard.subject, error=unheard.detail)
         self._wake()

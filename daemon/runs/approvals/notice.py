@@ -59,7 +59,7 @@ def _question(approval_request: ApprovalRequest, id_: str, until: datetime, reda
     reason = f", {approval_request.reason}" if approval_request.reason else ""
     strangers = " The run has read what strangers may have written." if approval_request.taint else ""
     return (
-        f"{block}\n\nIt is asked about because of {clean(f'{approval_request.rule}{reason}')}.{strangers} Without an answer by"
-        f" {until:%Y-%m-%d %H:%M %Z} it is refused, and the run goes on without it.\n\n"
+        f"{block}\n\nIt is asked about because of {clean(f'{approval_request.rule}{reason}')}.{strangers}"
+        f" Without an answer by {until:%Y-%m-%d %H:%M %Z} it is refused, and the run goes on without it.\n\n"
         f"    agentctl approve {id_}\n    agentctl reject {id_}"
     )

@@ -81,7 +81,7 @@ class FleetExecutor(LocalExecutor):
             except DaemonError:
                 raise
             except Exception as error:  # noqa: BLE001  whatever a queue makes of being away; nothing depends on it
-                log.warning("fleet.queue_away", problem=str(error).splitlines()[0] if str(error) else repr(error))
+                log.warning("cluster.queue_away", problem=str(error).splitlines()[0] if str(error) else repr(error))
             await asyncio.sleep(_AGAIN)
 
     async def _take(

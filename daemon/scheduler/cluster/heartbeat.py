@@ -72,7 +72,7 @@ class Heartbeat:
                         await self._beat()
                     heard = begin  # the lease runs from before it was asked for
                 except (DaemonError, TimeoutError) as error:
-                    log.warning("fleet.unheard", detail=str(error) or "the database does not answer")
+                    log.warning("cluster.heartbeat_failed", detail=str(error) or "the database does not answer")
                 if loop.time() - heard >= lease:
                     self._let_go()
                 self.began.set()
@@ -97,11 +97,11 @@ class Heartbeat:
             if self._executor.interrupt(run):
                 log.warning("run.lost" if run in beat.lost else "run.stopping", run=run)
         if beat.freed:
-            log.warning("fleet.took_over", runs=list(beat.freed))
+            log.warning("cluster.took_over", runs=list(beat.freed))
         if beat.waits.deliveries or beat.waits.questions:
             self._when_waits_moved()
         if beat.leads and not self._leading and self._lead:
-            log.info("fleet.leads")
+            log.info("cluster.leads")
             self._leading = [asyncio.create_task(work, name=name) for name, work in self._lead()]
         elif not beat.leads:
             await self._follow()

@@ -32,7 +32,9 @@ class NotificationListener:
                 await self._listen()
             except psycopg.Error as error:
                 if not away:
-                    log.warning("fleet.deaf", problem=str(error).splitlines()[0] if str(error) else repr(error))
+                    log.warning(
+                        "cluster.listen_failed", problem=str(error).splitlines()[0] if str(error) else repr(error)
+                    )
                 away = True
             await asyncio.sleep(_AGAIN)
 

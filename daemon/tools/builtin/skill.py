@@ -9,8 +9,8 @@ from daemon.definitions.skills import SkillCatalog
 from daemon.tools.registry import FunctionRegistry
 
 
-def register(registry: FunctionRegistry, shelf: Callable[[], SkillCatalog]) -> None:
-    """Offer the tool; `shelf` reads the skills there are now."""
+def register(registry: FunctionRegistry, catalog: Callable[[], SkillCatalog]) -> None:
+    """Offer the tool; `catalog` reads the skills there are now."""
 
     async def skill(name: str, file: str = "") -> str:
         """Read how something is done here: the guide of a skill, or one of the files it names.
@@ -19,7 +19,7 @@ def register(registry: FunctionRegistry, shelf: Callable[[], SkillCatalog]) -> N
             name: A skill of the catalogue.
             file: A file of that skill, as its guide names it; empty for the guide itself.
         """
-        found = await asyncio.to_thread(shelf)
+        found = await asyncio.to_thread(catalog)
         return found.read(name, file)
 
     registry.register("skill", None, skill, read_only=True)
