@@ -1,0 +1,28 @@
+"""The glossary names what is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_each_class_of_the_glossary_exists():
+    classes = {
+        node.name
+        for path in (ROOT / "daemon").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    named = set(re.findall(r"`([A-Z]\w+)`", text))
+    assert named
+    assert named <= classes
+
+
+def test_each_word_of_the_glossary_is_explained_once_and_in_order():
+    words = re.findall(r"^\| \*\*(.+?)\*\* \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    assert words
+    assert words == sorted(set(words))
