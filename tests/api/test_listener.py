@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import socket
 import stat
@@ -131,7 +132,7 @@ async def test_an_inherited_socket_is_used_and_its_file_is_left(tmp_path: Path, 
         sockets[-1].listen()
 
     def hand_down() -> None:  # as systemd does: from descriptor 3 on
-        high = [os.dup(os.dup2(each.fileno(), 20 + number)) for number, each in enumerate(sockets)]
+        high = [fcntl.fcntl(each.fileno(), fcntl.F_DUPFD, 100) for each in sockets]  # else one may overwrite the next
         for number, fd in enumerate(high):
             os.dup2(fd, 3 + number)
 
