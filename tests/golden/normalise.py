@@ -220,12 +220,12 @@ def sort_log(text: str, key: Callable[[str], str] = without_numbers) -> str:
 
 
 def sort_cli_logs(text: str) -> str:
-    """Sort the events that `agentctl logs` shows of the same moment."""
+    """Sort the events that `agentctl logs` shows of the same moment, but for those of the sandbox's trial."""
     blocks = text.split("\n$ ")
     for number, block in enumerate(blocks):
         if block.startswith("agentctl logs") and "--json" not in block:
             command, *lines = block.split("\n")
-            events = [line for line in lines if re.match(r"\d{4}-", line)]
+            events = [line for line in lines if re.match(r"\d{4}-", line) and not re.search(r" sandbox\.\w+", line)]
             rest = [line for line in lines if not re.match(r"\d{4}-", line)]
             blocks[number] = "\n".join([command, *sorted(events, key=without_numbers), *rest])
     return "\n$ ".join(blocks)

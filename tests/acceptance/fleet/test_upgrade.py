@@ -32,7 +32,7 @@ INSERT INTO later VALUES (1, 'of a newer version');
 """
 CHANGES = (
     ("__init__.py", '__version__ = "', f'__version__ = "{NEXT}"  # "'),
-    ("routines/routine.py", 'class RunSpec(Table):\n    """What to do."""\n', '\n    mood: str = "calm"\n'),
+    ("definitions/routines/routine.py", 'class RunSpec(Table):\n    """What to do."""\n', '\n    mood: str = "calm"\n'),
     ("store/runs.py", "[encode(step)", '[encode(replace(step, body={**step.body, "mood": "calm"}))'),
 )
 LONG = {"tool_calls": [{"name": "mark", "arguments": {"seconds": 600}}]}
