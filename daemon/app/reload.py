@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -134,21 +133,3 @@ def list_files(folders: Iterable[Path]) -> tuple[dict[str, tuple[int, ...]], set
                         if entry.is_symlink():
                             linked.add(Path(os.path.realpath(entry.path)).parent)
     return versions, linked
-
-
-@contextmanager
-def whole_looks_put_off() -> Iterator[None]:
-    """Look for garbage among what is new only: among ten thousand routines just read it would hold the loop up 0.1 s.
-
-    Those that say what they said before are let go of in the end.
-    """
-    young, middle, old = gc.get_threshold()
-    gc.set_threshold(young, middle, _NEVER)
-    try:
-        yield
-    finally:
-        if old != _NEVER:  # another reload is under way, and puts it right
-            gc.set_threshold(young, middle, old)
-
-
-_NEVER = 1_000_000

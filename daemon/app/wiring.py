@@ -23,7 +23,6 @@ from daemon.agent.conversations.conversations import ASK, Talk, routine_of
 from daemon.api.context import Access, ApiContext
 from daemon.api.schemas import CheckView, ProcessView, ReloadView, fault_views, iso
 from daemon.app.memory import remember
-from daemon.app.reload import whole_looks_put_off
 from daemon.app.webhooks import Webhooks
 from daemon.definitions.config.config import Config
 from daemon.definitions.config.loading import load_config
@@ -803,8 +802,7 @@ class App:
         A routine that cannot be used is listed as invalid while the others change.
         """
         async with self._reloading:  # a command and a change of a file may ask for it at the same time
-            with whole_looks_put_off():
-                return await self._reload()
+            return await self._reload()
 
     async def _reload(self) -> ReloadView:
         old = self.place.config

@@ -24,7 +24,10 @@ def plain(markdown: str) -> str:
     """Return the text without its marks: headings underlined, links followed by their address, code indented."""
     from markdown_it.tree import SyntaxTreeNode
 
-    return "\n".join(_block_lines(SyntaxTreeNode(_parser().parse(markdown)).children))
+    try:
+        return "\n".join(_block_lines(SyntaxTreeNode(_parser().parse(markdown)).children))
+    except RecursionError:  # hundreds of marks inside each other: nobody writes that to be read
+        return markdown
 
 
 def html(markdown: str) -> str:

@@ -177,9 +177,11 @@ class HttpxClients:
             await client.aclose()
             return
         now = time.monotonic()
+        stale = [each for each, since in self._idle if now - since > self._keepalive]
+        # the list is whole again before the first await, as other requests take from it meanwhile
+        self._idle = [(each, since) for each, since in self._idle if now - since <= self._keepalive]
         self._idle.append((client, now))
-        while now - self._idle[0][1] > self._keepalive:
-            unused, _ = self._idle.pop(0)
+        for unused in stale:
             await unused.aclose()
 
     async def close(self) -> None:

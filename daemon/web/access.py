@@ -64,4 +64,6 @@ class Gate:
             found = SimpleCookie(headers.get("Cookie", "")).get(COOKIE)
         except CookieError:
             return False
-        return found is not None and any(hmac.compare_digest(found.value, cookie) for cookie in self._cookies)
+        return found is not None and any(
+            hmac.compare_digest(found.value.encode(), cookie.encode()) for cookie in self._cookies
+        )

@@ -373,6 +373,20 @@ async def test_a_request_that_ends_after_closing_leaves_no_connection(provider_f
             await asyncio.sleep(0)
 
 
+async def test_requests_that_begin_while_stale_clients_are_closed_lose_nothing() -> None:
+    async with FakeVendor([{"text": "hello", "repeat": 60}], strict=False) as vendor:
+        clients = HttpxClients(vendor.url, keepalive=0.0)
+
+        async def post() -> int:
+            async with clients.take() as client:
+                answer = await client.post(f"{vendor.url}/chat/completions", content=b'{"model": "x", "messages": []}')
+                return answer.status_code
+
+        for _ in range(6):
+            assert await asyncio.gather(*(post() for _ in range(8))) == [200] * 8
+        await clients.close()
+
+
 async def test_clients_that_were_not_used_for_long_are_closed() -> None:
     async with FakeVendor([{"text": "hello", "repeat": 4}], strict=False) as vendor:
         clients = HttpxClients(vendor.url, keepalive=0.0)

@@ -72,8 +72,9 @@ async def _show(address: str, title: str, body: str, urgent: bool) -> Receipt:
             raise DeliveryFailed(f"{reply.error_name}: {' '.join(map(str, reply.body))}" if reply else "no answer")
         return reply.body[0]
 
-    bus = await MessageBus(bus_address=address).connect()
+    bus = MessageBus(bus_address=address)
     try:
+        await bus.connect()
         if "body-markup" in await call("GetCapabilities"):
             body = body.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         hints = {

@@ -9,13 +9,14 @@ same Message-ID, so that a mailbox can tell that it has it. smtplib blocks, so m
 from __future__ import annotations
 
 import asyncio
+import re
 import smtplib
 import socket
 import ssl
 import tomllib
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.errors import HeaderParseError, MessageDefect
 from email.headerregistry import Address
 from email.message import EmailMessage
@@ -25,11 +26,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from daemon.delivery.channels.base import Progress
 from daemon.delivery.markup import beginning, html, plain
 from daemon.delivery.message import compose
 from daemon.errors import DeliveryFailed
 from daemon.models import Delivery, Receipt
+from daemon.system.http_client import trusted_context
 from daemon.telemetry.redaction import is_ordinary
 
 if TYPE_CHECKING:
@@ -37,6 +38,13 @@ if TYPE_CHECKING:
 
 _PORTS = {"starttls": 587, "ssl": 465, "insecure": 25}
 _SERVERS = Path(__file__).with_name("mail_servers.toml")
+_HEADER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,76}")
+_OUR_HEADERS = frozenset(
+    {
+        *("subject", "from", "sender", "to", "cc", "bcc", "reply-to", "date", "message-id", "auto-submitted"),
+        *("mime-version", "content-type", "content-transfer-encoding", "content-disposition"),
+    }
+)
 _TIMEOUT = 15.0  # seconds for each answer of the server; `cto` in the address says otherwise
 _LONGEST_SUBJECT = 250
 _LONGEST_BODY = 30_000  # characters of Markdown: a longer report comes as an attachment,
@@ -136,11 +144,80 @@ def parse_mail_address(url: str) -> MailAddress:
         cc=_addresses(query.get("cc", ""), "cc"),
         bcc=_addresses(query.get("bcc", ""), "bcc"),
         reply_to=_addresses(query.get("reply", ""), "reply"),
-        headers=tuple((key[1:], value) for key, value in query.items() if key.startswith("+")),
+        headers=tuple(_own_headers(query)),
         is_plain=query.get("format", "").lower().startswith("t"),
         verifies=query.get("verify", "yes").lower() not in ("no", "false", "0", "off", "n", "deny", "disable"),
         timeout=timeout if 0 < timeout <= 60 else _TIMEOUT,
     )
+
+
+def _own_headers(query: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the headers of an address; DeliveryFailed for a name that is none (RFC 5322, 2.2) or is one of ours."""
+    for key, value in query.items():
+        if key.startswith("+"):
+            if not _HEADER_NAME.fullmatch(key[1:]) or key[1:].lower() in _OUR_HEADERS:
+                raise _fault(f"{key} names no header that may be added")
+            yield key[1:], value
+
+
+class _Sockets:
+    """The sockets of a connection, which another thread may shut down at any moment."""
+
+    def __init__(self) -> None:
+        self._sockets: list[socket.socket] = []
+        self._is_shut_down = False
+
+    def add(self, one: socket.socket) -> None:
+        """Take a socket; it is shut down at once where the others are."""
+        self._sockets.append(one)
+        if self._is_shut_down:
+            self.shut_down()
+
+    def close(self) -> None:
+        """Close what a failed start of a connection has left open."""
+        for each in self._sockets:
+            each.close()
+
+    def shut_down(self) -> None:
+        """Wake the thread that waits for the server, wherever it does."""
+        self._is_shut_down = True
+        for each in tuple(self._sockets):
+            with suppress(OSError):
+                # not SSLSocket.shutdown: that forgets the encryption first, and the thread may be writing
+                socket.socket.shutdown(each, socket.SHUT_RDWR)
+
+
+class _Connection(smtplib.SMTP):
+    """A connection to a mail server whose socket is known before the server has said anything.
+
+    smtplib reads the greeting in its constructor. A server that sends it a byte at a time would hold the thread for
+    hours, past any time limit for a single read; whoever has the socket can end that. `_get_socket` is private: a test
+    names it (tests/delivery/channels/test_mail.py).
+    """
+
+    def __init__(self, sockets: _Sockets, host: str, port: int, timeout: float) -> None:
+        self._sockets = sockets
+        super().__init__(host, port, timeout=timeout)
+
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        plain_socket: socket.socket = super()._get_socket(host, port, timeout)  # type: ignore[misc]
+        self._sockets.add(plain_socket)
+        return plain_socket
+
+
+class _TlsConnection(smtplib.SMTP_SSL, _Connection):
+    """The same with TLS from the start."""
+
+    def __init__(self, sockets: _Sockets, host: str, port: int, timeout: float, context: ssl.SSLContext) -> None:
+        self._sockets = sockets
+        smtplib.SMTP_SSL.__init__(self, host, port, timeout=timeout, context=context)
+
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        plain_socket = _Connection._get_socket(self, host, port, timeout)
+        tls_socket = self.context.wrap_socket(plain_socket, server_hostname=host, do_handshake_on_connect=False)
+        self._sockets.add(tls_socket)
+        tls_socket.do_handshake()  # now that the socket is known, too
+        return tls_socket
 
 
 class MailChannel:
@@ -148,48 +225,69 @@ class MailChannel:
 
     def __init__(self, url: str, *, secrets: Secrets) -> None:
         self._url, self._secrets = url, secrets
-        self._progress = Progress()
+        self._progress: dict[int, _Progress] = {}
+        """By delivery, so that a retry does not repeat what arrived. Kept by the process only."""
 
     async def send(self, delivery: Delivery) -> Receipt:
-        """Send the report; the receipt says for how many recipients the server took it."""
+        """Send the report; the receipt says for how many recipients the server took it.
+
+        Raises DeliveryFailed. A recipient that the server refuses does not keep the others from their mail.
+        """
         address = parse_mail_address(self._url)
         if not is_ordinary(address.password):
             self._secrets.add_word(address.password)
-        connections: list[smtplib.SMTP] = []
+        sockets = _Sockets()
         try:
-            count = await asyncio.to_thread(self._send_all, address, delivery, connections)
+            count = await asyncio.to_thread(self._send_all, address, delivery, sockets)
         except asyncio.CancelledError:
-            for connection in connections:  # wakes the thread, wherever it waits for the server
-                if connection.sock:
-                    with suppress(OSError):
-                        connection.sock.shutdown(socket.SHUT_RDWR)
+            sockets.shut_down()
             raise
         return Receipt(detail="E-Mail took it" + (f" for {count} recipients" if count > 1 else ""))
 
-    def _send_all(self, address: MailAddress, delivery: Delivery, connections: list[smtplib.SMTP]) -> int:
+    def _send_all(self, address: MailAddress, delivery: Delivery, sockets: _Sockets) -> int:
         """Send what has not arrived yet, one mail to each recipient; return how many there are."""
-        mails = list(_mails(address, delivery))
-        context = ssl.create_default_context()
-        if not address.verifies:
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        progress = self._progress.setdefault(delivery.id, _Progress())
         server, port, timeout = address.server, address.port, address.timeout
+        temporary: smtplib.SMTPResponseException | None = None
         try:
+            mails = list(_mails(address, delivery))
+            context = trusted_context() if address.verifies else _trusting_context()
             if address.mode == "ssl":
-                connection: smtplib.SMTP = smtplib.SMTP_SSL(server, port, timeout=timeout, context=context)
+                connection: smtplib.SMTP = _TlsConnection(sockets, server, port, timeout, context)
             else:
-                connection = smtplib.SMTP(server, port, timeout=timeout)
-            connections.append(connection)
+                connection = _Connection(sockets, server, port, timeout)
             with closing(connection):
                 if address.mode == "starttls":
                     connection.starttls(context=context)
+                    if connection.sock:
+                        sockets.add(connection.sock)
                 if address.user and address.password:
                     connection.login(address.user, address.password)
-                for recipient, mail in self._progress.left(delivery, mails):
-                    connection.send_message(mail, address.sender.addr_spec, [recipient])
+                for number, (recipient, mail) in enumerate(mails):
+                    if number in progress.done:
+                        continue
+                    try:
+                        connection.send_message(mail, address.sender.addr_spec, [recipient])
+                    except smtplib.SMTPRecipientsRefused as error:
+                        answer = smtplib.SMTPResponseException(*next(iter(error.recipients.values())))
+                        if 400 <= answer.smtp_code < 500:
+                            temporary = answer
+                            continue
+                        progress.refused = progress.refused or answer
+                    progress.done.add(number)
                 with suppress(OSError, smtplib.SMTPException):  # all has arrived, whatever it answers to that
                     connection.quit()
         except (OSError, smtplib.SMTPException) as error:
             raise self._failure(error, address) from error
+        except ValueError as error:  # a name of a server or a header that cannot be one
+            raise _fault(str(error)) from None
+        finally:
+            sockets.close()
+        if temporary:
+            raise self._failure(temporary, address)
+        del self._progress[delivery.id]
+        if progress.refused:
+            raise self._failure(progress.refused, address)
         return len(mails)
 
     def _failure(self, error: Exception, address: MailAddress) -> DeliveryFailed:
@@ -197,8 +295,6 @@ class MailChannel:
 
         A wrong password is: within a day somebody may put it right.
         """
-        if isinstance(error, smtplib.SMTPRecipientsRefused):
-            error = smtplib.SMTPResponseException(*next(iter(error.recipients.values())))
         retry = True
         reason = str(error) or type(error).__name__
         if isinstance(error, smtplib.SMTPResponseException):
@@ -209,6 +305,23 @@ class MailChannel:
         elif isinstance(error, smtplib.SMTPNotSupportedError) and address.mode == "starttls":
             reason += " mode=ssl in the address of the target uses TLS from the start, mode=insecure none."
         return DeliveryFailed(self._secrets.redact(f"{address.server}:{address.port}: {reason}"), retry=retry)
+
+
+@dataclass
+class _Progress:
+    """How far a delivery of several mails has come."""
+
+    done: set[int] = field(default_factory=set)
+    """Numbers of the mails that arrived, or whose recipient was refused for good."""
+    refused: smtplib.SMTPResponseException | None = None
+    """What the server said of the first recipient that it refused for good."""
+
+
+def _trusting_context() -> ssl.SSLContext:
+    """Return a context that takes any certificate, as `verify=no` asks."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 def _mails(address: MailAddress, delivery: Delivery) -> Iterator[tuple[str, EmailMessage]]:

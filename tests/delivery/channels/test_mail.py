@@ -1,14 +1,18 @@
 """Mail by SMTP, against a real mail server."""
 
 import asyncio
+import inspect
 import shutil
+import smtplib
 import ssl
 import subprocess
+from typing import ClassVar
 
 import pytest
 
 from daemon.delivery.channels.mail import MailChannel, is_mail, parse_mail_address
 from daemon.errors import DeliveryFailed
+from daemon.system.http_client import trusted_context
 from daemon.telemetry.redaction import Secrets
 from tests.delivery.receivers import Mailbox
 from tests.delivery.wire import Wire
@@ -113,11 +117,13 @@ async def test_by_tls_only_to_a_server_whose_certificate_is_sound(delivery, cert
         assert caught.value.retry and not box.mails
         await channel(f"{url}&verify=no").send(delivery())
         monkeypatch.setenv("SSL_CERT_FILE", str(file))
+        trusted_context.cache_clear()
         await channel(url).send(delivery())
         with pytest.raises(DeliveryFailed, match="535") as caught:
             await channel(url.replace("s3cret", "wrong")).send(delivery())
         assert caught.value.retry, "somebody may put the password right"
     assert len(box.mails) == 2
+    trusted_context.cache_clear()
 
 
 async def test_a_server_without_tls_is_not_sent_the_password(delivery):
@@ -158,6 +164,75 @@ async def test_who_gives_up_a_mail_does_not_leave_its_thread_behind(delivery):
     server.close()
 
 
+@pytest.mark.parametrize("mode", ["insecure", "ssl"])
+async def test_a_server_that_never_ends_its_greeting_is_left_when_the_mail_is_given_up(delivery, mode):
+    arrived, gone = asyncio.Event(), asyncio.Event()
+
+    async def begin_a_greeting(reader, writer):
+        writer.write(b"220 hel" if mode == "insecure" else b"")
+        arrived.set()
+        await reader.read() if mode == "insecure" else await read_all(reader)
+        gone.set()
+        writer.close()
+
+    async def read_all(reader):
+        while await reader.read(1024):
+            pass
+
+    server = await asyncio.start_server(begin_a_greeting, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    url = f"mailto://127.0.0.1:{port}?from=agentd@example.org&cto=60&mode={mode}"
+    sending = asyncio.create_task(channel(url).send(delivery()))
+    await asyncio.wait_for(arrived.wait(), 30)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    await asyncio.wait_for(gone.wait(), 30)
+    server.close()
+
+
+def test_smtplib_makes_its_socket_where_mail_py_looks_for_it():
+    for connection in (smtplib.SMTP, smtplib.SMTP_SSL):
+        parameters = list(inspect.signature(connection._get_socket).parameters)
+        assert parameters == ["self", "host", "port", "timeout"], (
+            f"{connection.__name__}._get_socket of this Python takes {parameters}: mail.py relies on it to end a"
+            " connection whose server never finishes its greeting"
+        )
+
+
+async def test_a_refused_recipient_does_not_keep_the_others_from_their_mail(delivery):
+    class Choosy(Mailbox):
+        refusals: ClassVar[dict[str, list[str]]] = {
+            "gone@example.org": ["550 no such user"],
+            "full@example.org": ["452 full"],
+        }
+
+        async def handle_RCPT(self, server, session, envelope, address, options):  # noqa: N802 - its name is aiosmtpd's
+            if answers := self.refusals.get(address):
+                return answers.pop(0)
+            envelope.rcpt_tos.append(address)
+            return "250 OK"
+
+    async with Choosy().open() as box:
+        others = "to=gone%40example.org,full%40example.org,"
+        mails, report = channel(box.url.replace("to=", others)), delivery()
+        with pytest.raises(DeliveryFailed, match="452 full") as caught:
+            await mails.send(report)
+        assert caught.value.retry
+        assert [recipients for recipients, _ in box.taken] == [["ada@example.org"]]
+        with pytest.raises(DeliveryFailed, match="550 no such user") as caught:
+            await mails.send(report)
+        assert not caught.value.retry
+    assert [recipients for recipients, _ in box.taken] == [["ada@example.org"], ["full@example.org"]]
+
+
+async def test_a_report_with_hundreds_of_marks_inside_each_other_is_sent(delivery):
+    report = "*(a " * 400 + " b)*" * 400
+    async with Mailbox().open() as box:
+        await channel(box.url).send(delivery(report))
+    assert box.mails[0].get_body(("plain",)).get_content().count("(a") == 400
+
+
 async def test_a_secret_in_the_url_is_in_no_error(delivery):
     secrets = Secrets()
     async with Mailbox("535 no: hunter2hunter2").open() as box:
@@ -179,6 +254,8 @@ async def test_a_secret_in_the_url_is_in_no_error(delivery):
         ("mailtos://ada:hunter2@example.org?cto=soon", "cto="),
         ("mailtos://ada:hunter2ä@example.org", "only of ASCII"),
         ("https://ada:hunter2@example.org", "begins neither with"),
+        ("mailtos://ada:hunter2@example.org?+Subject=x", "no header that may be added"),
+        ("mailtos://ada:hunter2@example.org?+X%20Y=x", "no header that may be added"),
     ],
 )
 def test_an_address_that_cannot_be_used_says_why_and_is_not_shown(url, problem):
