@@ -24,19 +24,19 @@ DAY = 86_400.0
 
 
 class PendingTriggers:
-    """Hears of files and of ends, and has the occasions answer them."""
+    """Hears of files and of ends, and has the triggers start runs."""
 
     def __init__(
         self,
         ledger: Ledger,
-        occasions: Triggers,
+        triggers: Triggers,
         journal: Journal,
         workspace: Path,
         directory_watcher: DirectoryWatcher,
         *,
         look_again: Callable[[str, datetime], None],
     ) -> None:
-        self._ledger, self._triggers, self._journal = ledger, occasions, journal
+        self._ledger, self._triggers, self._journal = ledger, triggers, journal
         self._look_again = look_again
         self._watcher = Watcher(workspace, self.look, directory_watcher)
         self._files = CoalescingQueue("file claims", self._take_files, retry=RETRY)
