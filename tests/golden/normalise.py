@@ -203,6 +203,7 @@ def without_numbers(line: str) -> str:
 
 # The sandbox is tried beside the first runs: whether that is done before a daemon stops is chance.
 _BY_CHANCE = re.compile(r"^\S+ \w+ sandbox\.\w+ ")
+_BY_CHANCE_SHOWN = re.compile(r"^\S+ \S+ +\w+ +sandbox\.\w+")  # the same as `agentctl logs` shows it
 
 
 def sort_log(text: str, key: Callable[[str], str] = without_numbers) -> str:
@@ -225,7 +226,7 @@ def sort_cli_logs(text: str) -> str:
     for number, block in enumerate(blocks):
         if block.startswith("agentctl logs") and "--json" not in block:
             command, *lines = block.split("\n")
-            events = [line for line in lines if re.match(r"\d{4}-", line) and not re.search(r" sandbox\.\w+", line)]
+            events = [line for line in lines if re.match(r"\d{4}-", line) and not _BY_CHANCE_SHOWN.match(line)]
             rest = [line for line in lines if not re.match(r"\d{4}-", line)]
             blocks[number] = "\n".join([command, *sorted(events, key=without_numbers), *rest])
     return "\n$ ".join(blocks)

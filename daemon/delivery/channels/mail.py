@@ -278,8 +278,12 @@ class MailChannel:
                 with suppress(OSError, smtplib.SMTPException):  # all has arrived, whatever it answers to that
                     connection.quit()
         except (OSError, smtplib.SMTPException) as error:
-            raise self._failure(error, address) from error
+            failure = self._failure(error, address)
+            if not failure.retry:
+                del self._progress[delivery.id]
+            raise failure from error
         except ValueError as error:  # a name of a server or a header that cannot be one
+            del self._progress[delivery.id]
             raise _fault(str(error)) from None
         finally:
             sockets.close()
